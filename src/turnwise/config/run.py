@@ -1,0 +1,194 @@
+"""The config of one training run. The text under a field is its help text, and stands nowhere else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_config import BaseConfig
+
+from turnwise.config.loss import DppoConfig, LossConfig
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class TinyConfig(BaseConfig):
+    """The model that `model = "tiny"` builds from random weights; its tokenizer is trained on the environment's text."""
+
+    layers: Positive = 2
+    """Transformer layers."""
+    width: Positive = 128
+    """Hidden size."""
+    heads: Positive = 4
+    """Query heads."""
+    kv_heads: Positive = 1
+    """Key/value heads."""
+    vocab: Positive = 512
+    """Largest vocabulary; the tokenizer stops earlier when the text has no more merges."""
+    context: Positive = 4096
+    """Longest sequence."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.heads or self.heads % self.kv_heads:
+            raise ValueError(
+                f"found width {self.width}, heads {self.heads}, kv_heads {self.kv_heads}; "
+                "expected width divisible by heads and heads divisible by kv_heads"
+            )
+        return self
+
+
+class SamplingConfig(BaseConfig):
+    """How replies are drawn."""
+
+    temperature: Annotated[float, Field(ge=0.0, le=100.0)] = 1.0
+    """Softmax temperature. Training needs it above 0."""
+    max_tokens: Positive = 256
+    """Longest reply, in tokens."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Nucleus sampling; what could be drawn is recorded and the trainer normalises over the same tokens."""
+    top_k: Count = 0
+    """Draw from the k likeliest tokens; 0 is off. Recorded like top_p."""
+    min_p: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Drop tokens less likely than this share of the likeliest. Recorded like top_p."""
+    choices: list[str] = []
+    """The only replies allowed, as a trie over tokens; empty allows any. Recorded like top_p."""
+
+    @model_validator(mode="after")
+    def _choices_differ(self) -> Self:
+        if any(not c for c in self.choices):
+            raise ValueError(f"choices {self.choices!r} hold an empty reply; expected non-empty texts")
+        twice = sorted({c for c in self.choices if self.choices.count(c) > 1})
+        if twice:
+            raise ValueError(f"choices name {twice} more than once; expected each reply once")
+        return self
+
+
+class EnvConfig(BaseConfig):
+    """The environment episodes are played in, and the limits of an episode."""
+
+    id: str = "babyai"
+    """A built-in environment, or `package.module:Class` of your own."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of the environment."""
+    group: Positive = 8
+    """Sibling episodes of each task, for the group baseline."""
+    max_turns: Positive = 16
+    """Turns an episode may take."""
+    max_tokens: Positive = 4096
+    """Tokens an episode may hold, prompts and replies together."""
+    timeout_s: Annotated[float, Field(gt=0.0)] = 600.0
+    """Seconds an episode may take."""
+    retries: Count = 1
+    """How often an episode that failed in the environment is played again before it is counted as failed."""
+    holdout_fraction: Fraction = 0.2
+    """Share of tasks kept out of training, chosen by a hash of the task's key."""
+    holdout_seed: int = 0
+    """Salt of that hash."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How replies are drawn."""
+
+
+class AdvantageConfig(BaseConfig):
+    """How rewards become advantages."""
+
+    type: Literal["grpo", "none"] = "grpo"
+    """grpo: reward minus the group's mean. none: the reward itself."""
+    std: bool = False
+    """Divide by the group's standard deviation."""
+
+
+class TrainConfig(BaseConfig):
+    """The optimizer and the batch."""
+
+    steps: Positive = 100
+    """Steps of the run: each plays `tasks` x `env.group` episodes and updates the weights `updates` times."""
+    tasks: Positive = 16
+    """Tasks a step."""
+    updates: Positive = 1
+    """Optimizer steps a step; the tasks are divided among them."""
+    lr: Annotated[float, Field(gt=0.0, lt=10.0)] = 1e-5
+    """Peak learning rate."""
+    warmup: Count = 0
+    """Steps of linear warm-up."""
+    decay: Count = 0
+    """Step at which the learning rate has fallen linearly to 0; 0 keeps it constant."""
+    betas: tuple[Annotated[float, Field(ge=0.0, lt=1.0)], Annotated[float, Field(ge=0.0, lt=1.0)]] = (0.9, 0.999)
+    """AdamW's averages."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """AdamW's weight decay."""
+    max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+    row_tokens: Positive = 8192
+    """Tokens in a packed row; one row is one forward and backward pass."""
+    share: Literal["trajectory", "group"] = "group"
+    """What is merged into one tree: each trajectory alone, or all siblings of a task."""
+    threads: Count = 0
+    """CPU threads for torch; 0 leaves torch's own choice."""
+
+    @model_validator(mode="after")
+    def _updates_divide(self) -> Self:
+        if self.updates > self.tasks:
+            raise ValueError(f"found updates {self.updates} over tasks {self.tasks}; expected at most one update a task")
+        if self.decay and self.decay <= self.warmup:
+            raise ValueError(f"found decay {self.decay} and warmup {self.warmup}; expected decay 0 or after warmup")
+        return self
+
+
+class EvalConfig(BaseConfig):
+    """Episodes on held-out tasks, before, during and after training."""
+
+    tasks: Count = 200
+    """Held-out tasks; 0 turns evaluation off."""
+    every: Count = 0
+    """Also evaluate after every so many steps; 0 only before the first and after the last."""
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    """Temperature of the held-out episodes."""
+
+
+class CheckpointConfig(BaseConfig):
+    """When the run is saved."""
+
+    every: Positive = 10
+    """Steps between checkpoints; the last step is always saved."""
+    keep: Positive = 2
+    """How many of the newest checkpoints stay on disk."""
+
+
+class RunConfig(BaseConfig):
+    """One training run."""
+
+    name: str = "run"
+    """Name of the run: its folder is `out`/`name`."""
+    out: str = "runs"
+    """Folder that holds the run folders."""
+    seed: int = 0
+    """Seed of everything random: first weights, tasks, replies."""
+    model: str = "tiny"
+    """`tiny` (built from random weights), `smollm2` (SmolLM2-135M-Instruct), a folder, or a hub name."""
+    renderer: str = "auto"
+    """How messages become tokens: auto, chatml, template, or a renderer of the `renderers` package such as qwen3."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the weights."""
+    device: str = "auto"
+    """auto takes CUDA where there is one, else the CPU."""
+    tiny: TinyConfig = TinyConfig()
+    env: EnvConfig = EnvConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    loss: LossConfig = DppoConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        if self.env.sampling.temperature == 0.0:
+            raise ValueError(
+                "found env.sampling.temperature 0; expected above 0: at 0 the sampler's log-probabilities say nothing "
+                "about the policy. Evaluation may use 0: set eval.temperature instead"
+            )
+        if not self.name or "/" in self.name or self.name in {".", ".."}:
+            raise ValueError(f"found name {self.name!r}; expected a plain folder name (set `out` for the folder above)")
+        return self

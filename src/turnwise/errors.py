@@ -1,0 +1,38 @@
+"""Everything Turnwise raises on purpose.
+
+    TurnwiseError
+      ConfigError       a config or flag: what was found, what was expected, how to mend it
+      ModelError        a model, tokenizer or template that cannot be used exactly
+      RenderError       messages that cannot become tokens
+      EngineError       a request an engine cannot serve
+      RunError          a run folder that cannot be read, resumed or written
+      DataError         turns, rows or files whose parts do not fit together
+"""
+
+
+class TurnwiseError(Exception):
+    """Base of all errors raised on purpose; its text is meant for the user."""
+
+
+class ConfigError(TurnwiseError):
+    """A config or a flag is wrong."""
+
+
+class ModelError(TurnwiseError):
+    """A model, tokenizer or template cannot be used exactly."""
+
+
+class RenderError(TurnwiseError):
+    """Messages cannot become tokens."""
+
+
+class EngineError(TurnwiseError):
+    """An engine cannot serve a request."""
+
+
+class RunError(TurnwiseError):
+    """A run folder cannot be read, resumed or written."""
+
+
+class DataError(TurnwiseError):
+    """Parts of the data do not fit together."""

@@ -1,0 +1,208 @@
+"""The nouns every stage passes to the next, and the protocols Engine, Session and Env.
+
+Imports the standard library and numpy only, so anything may import it. Index suffixes of arrays: P prompt tokens,
+C completion tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Message = dict[str, Any]
+"""One chat message, OpenAI shape: role, content, tool_calls, tool_call_id, name, reasoning_content."""
+Tool = dict[str, Any]
+"""One tool, OpenAI function-calling shape."""
+
+
+class TurnStop(StrEnum):
+    """Why sampling of one turn ended."""
+
+    STOP = "stop"
+    """A stop token was sampled (it is part of the completion)."""
+    LENGTH = "length"
+    """`max_tokens` were sampled without a stop token."""
+
+
+class EpisodeStop(StrEnum):
+    """Why an episode ended."""
+
+    DONE = "done"
+    NO_TOOL_CALL = "no_tool_call"
+    TURN_LIMIT = "turn_limit"
+    TOKEN_LIMIT = "token_limit"
+    LENGTH = "length"
+    OVERLONG = "overlong"
+    PARSE_ERROR = "parse_error"
+    ENV_ERROR = "env_error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    ENGINE_ERROR = "engine_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn; `choices` restricts a completion to a list of token sequences, stop token included."""
+
+    temperature: float = 1.0
+    max_tokens: int = 256
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop_ids: tuple[int, ...] = ()
+    choices: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def restricted(self) -> bool:
+        """Whether some tokens can never be drawn, so that a support has to be recorded."""
+        return bool(self.choices) or self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """The token ids that could have been drawn, for each sampled token: ids[offsets[c]:offsets[c + 1]].
+
+    An empty slice means the whole vocabulary.
+    """
+
+    ids: Ids
+    offsets: Ids
+
+    def of(self, c: int) -> Ids:
+        return self.ids[self.offsets[c] : self.offsets[c + 1]]
+
+    @staticmethod
+    def stack(slices: Sequence[Ids]) -> Support:
+        """Flatten one id array a token: stack([[4, 7], [], [9]]) has ids [4, 7, 9], offsets [0, 2, 2, 3]."""
+        offsets = np.zeros(len(slices) + 1, np.int32)
+        np.cumsum([len(s) for s in slices], out=offsets[1:])
+        return Support(np.concatenate([*slices, np.zeros(0, np.int32)]).astype(np.int32), offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What one engine step sampled. Arrays are [C]; `logprobs` are of the distribution that was drawn from."""
+
+    ids: Ids
+    logprobs: Floats
+    policy_versions: Ids
+    stop_reason: TurnStop
+    support: Support | None = None
+    events: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Who wrote each prompt token. `message` [P] indexes `roles` and `tools`, -1 is scaffold outside any message;
+    `body` [P] is 1 for message text, 0 for template scaffold, -1 where the renderer cannot tell."""
+
+    message: NDArray[np.int32]
+    body: NDArray[np.int8]
+    roles: tuple[str, ...]
+    tools: tuple[str | None, ...]
+
+
+@dataclass(slots=True)
+class Turn:
+    """One model call: what it read [P] and what it wrote [C]."""
+
+    prompt_ids: Ids
+    completion_ids: Ids
+    logprobs: Floats
+    policy_versions: Ids
+    stop_reason: TurnStop
+    attribution: Attribution | None = None
+    support: Support | None = None
+    events: tuple[Any, ...] = ()
+    temperature: float = 1.0
+    agent: str = "main"
+    reward: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to solve. `key` is stable and unique: the train/held-out split hashes it."""
+
+    key: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Observation:
+    """What an environment says: new messages, the reward of the last action, and whether the episode is over."""
+
+    messages: list[Message] = field(default_factory=list)
+    tools: list[Tool] | None = None
+    reward: float = 0.0
+    done: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """The turns of one episode. `group` numbers the task within its step, `sibling` the attempt at it."""
+
+    env: str
+    task: Task
+    group: int
+    sibling: int
+    seed: int
+    turns: list[Turn] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    reward: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    stop_reason: EpisodeStop = EpisodeStop.DONE
+    error: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(len(t.completion_ids) for t in self.turns)
+
+
+class Session(Protocol):
+    """A conversation an engine holds open: its tokens (read and sampled) and, out of sight, its cache."""
+
+    @property
+    def ids(self) -> Sequence[int]: ...
+
+
+class Engine(Protocol):
+    """Holds sessions and samples from them. One call without a session is open, step, close."""
+
+    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> Session:
+        """Start a conversation; nothing is sampled yet."""
+        ...
+
+    async def step(self, session: Session, new_ids: Sequence[int], max_tokens: int | None = None) -> Completion:
+        """Read `new_ids` after everything the session holds, then sample a completion."""
+        ...
+
+    async def fork(self, session: Session, *, seed: int) -> Session:
+        """A second conversation that continues from the same tokens without reading them again."""
+        ...
+
+    async def close(self, session: Session) -> None: ...
+
+
+class Env(Protocol):
+    """One episode of one task: made, started, stepped until done, closed; never reset."""
+
+    @staticmethod
+    def tasks() -> Iterable[Task]:
+        """Every task there is, in a fixed order; may be endless. Takes the same arguments as the constructor."""
+        ...
+
+    async def start(self, task: Task) -> Observation: ...
+
+    async def step(self, message: Message) -> Observation: ...
+
+    async def close(self) -> None: ...
