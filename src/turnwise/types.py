@@ -7,7 +7,7 @@ C completion tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -77,6 +77,28 @@ class Support:
 
     def of(self, c: int) -> Ids:
         return self.ids[self.offsets[c] : self.offsets[c + 1]]
+
+    def take(self, places: NDArray[np.intp]) -> Support:
+        """The slices of some tokens, in that order."""
+        lengths = np.diff(self.offsets)[places]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        return Support(self.ids[np.repeat(self.offsets[places], lengths) + inside], offsets)
+
+    @staticmethod
+    def join(parts: Sequence[Support]) -> Support:
+        """One support for the tokens of several, in order."""
+        ends = np.cumsum([0, *(p.offsets[-1] for p in parts)])
+        offsets = [p.offsets[1:] + end for p, end in zip(parts, ends, strict=False)]
+        return Support(
+            np.concatenate([*(p.ids for p in parts), np.zeros(0, np.int32)]).astype(np.int32),
+            np.concatenate([np.zeros(1, np.int32), *offsets]).astype(np.int32),
+        )
+
+    @staticmethod
+    def whole(tokens: int) -> Support:
+        """No restriction on any of so many tokens."""
+        return Support(np.zeros(0, np.int32), np.zeros(tokens + 1, np.int32))
 
     @staticmethod
     def stack(slices: Sequence[Ids]) -> Support:
@@ -166,6 +188,42 @@ class Trajectory:
     @property
     def sampled_tokens(self) -> int:
         return sum(len(t.completion_ids) for t in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Tokens a policy-gradient or supervised loss points at, one entry for each trajectory that sampled one. Arrays [E].
+
+    `at` is the sampled token's index in its tree or row and `source` the token that predicts it: not always at - 1,
+    since a branch may begin at `at`. `trajectory` indexes the step's list of trajectories.
+    """
+
+    at: Ids
+    source: Ids
+    advantage: Floats
+    sampler_logp: Floats
+    temperature: Floats
+    weight: Floats
+    version: Ids
+    trajectory: Ids
+    turn: Ids
+    support: Support
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Entries:
+        """The entries at `index` (numbers or a mask), in that order."""
+        places = np.arange(len(self))[index]
+        arrays = {f.name: getattr(self, f.name)[places] for f in fields(self) if f.name != "support"}
+        return Entries(**arrays, support=self.support.take(places))
+
+    @staticmethod
+    def join(parts: Sequence[Entries]) -> Entries:
+        """Concatenate; `at` and `source` must point into the same tokens already."""
+        names = [f.name for f in fields(Entries) if f.name != "support"]
+        arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
+        return Entries(**arrays, support=Support.join([p.support for p in parts]))
 
 
 class Session(Protocol):

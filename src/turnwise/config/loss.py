@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field
-from pydantic_config import BaseConfig
+
+from turnwise.config.section import Section
 
 NonNegative = Annotated[float, Field(ge=0.0)]
 
 
-class DppoConfig(BaseConfig):
+class DppoConfig(Section):
     """Drops tokens whose probability has already moved the wanted way by more than a bound."""
 
     type: Literal["dppo"] = "dppo"
@@ -24,7 +25,7 @@ class DppoConfig(BaseConfig):
     """Weight of the squared log-ratio."""
 
 
-class GrpoConfig(BaseConfig):
+class GrpoConfig(Section):
     """Clipped importance ratios."""
 
     type: Literal["grpo"] = "grpo"
@@ -34,7 +35,7 @@ class GrpoConfig(BaseConfig):
     """Upper clip of the ratio: 1 + high."""
 
 
-class SftConfig(BaseConfig):
+class SftConfig(Section):
     """Cross-entropy on sampled tokens; rewards play no part."""
 
     type: Literal["sft"] = "sft"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_config import BaseConfig
 
 from turnwise.config.loss import DppoConfig, LossConfig
+from turnwise.config.section import Section
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class TinyConfig(BaseConfig):
-    """The model that `model = "tiny"` builds from random weights; its tokenizer is trained on the environment's text."""
+class TinyConfig(Section):
+    """The model that `model = "tiny"` builds from random weights, its tokenizer trained on the environment's text."""
 
     layers: Positive = 2
     """Transformer layers."""
@@ -40,7 +40,7 @@ class TinyConfig(BaseConfig):
         return self
 
 
-class SamplingConfig(BaseConfig):
+class SamplingConfig(Section):
     """How replies are drawn."""
 
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] = 1.0
@@ -66,7 +66,7 @@ class SamplingConfig(BaseConfig):
         return self
 
 
-class EnvConfig(BaseConfig):
+class EnvConfig(Section):
     """The environment episodes are played in, and the limits of an episode."""
 
     id: str = "babyai"
@@ -90,8 +90,21 @@ class EnvConfig(BaseConfig):
     sampling: SamplingConfig = SamplingConfig()
     """How replies are drawn."""
 
+    @model_validator(mode="after")
+    def _args_have_values(self) -> Self:
+        if _holds_none(self.args):
+            raise ValueError(f"found args {self.args!r}; expected values that TOML can write: leave out what is null")
+        return self
 
-class AdvantageConfig(BaseConfig):
+
+def _holds_none(value: Any) -> bool:
+    """Whether null stands anywhere inside: it could be used, but not written to config.toml."""
+    if isinstance(value, dict | list):
+        return any(_holds_none(v) for v in (value.values() if isinstance(value, dict) else value))
+    return value is None
+
+
+class AdvantageConfig(Section):
     """How rewards become advantages."""
 
     type: Literal["grpo", "none"] = "grpo"
@@ -100,7 +113,7 @@ class AdvantageConfig(BaseConfig):
     """Divide by the group's standard deviation."""
 
 
-class TrainConfig(BaseConfig):
+class TrainConfig(Section):
     """The optimizer and the batch."""
 
     steps: Positive = 100
@@ -115,7 +128,7 @@ class TrainConfig(BaseConfig):
     """Steps of linear warm-up."""
     decay: Count = 0
     """Step at which the learning rate has fallen linearly to 0; 0 keeps it constant."""
-    betas: tuple[Annotated[float, Field(ge=0.0, lt=1.0)], Annotated[float, Field(ge=0.0, lt=1.0)]] = (0.9, 0.999)
+    betas: Annotated[list[Annotated[float, Field(ge=0.0, lt=1.0)]], Field(min_length=2, max_length=2)] = [0.9, 0.999]
     """AdamW's averages."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """AdamW's weight decay."""
@@ -131,13 +144,15 @@ class TrainConfig(BaseConfig):
     @model_validator(mode="after")
     def _updates_divide(self) -> Self:
         if self.updates > self.tasks:
-            raise ValueError(f"found updates {self.updates} over tasks {self.tasks}; expected at most one update a task")
+            raise ValueError(
+                f"found updates {self.updates} over tasks {self.tasks}; expected at most one update a task"
+            )
         if self.decay and self.decay <= self.warmup:
             raise ValueError(f"found decay {self.decay} and warmup {self.warmup}; expected decay 0 or after warmup")
         return self
 
 
-class EvalConfig(BaseConfig):
+class EvalConfig(Section):
     """Episodes on held-out tasks, before, during and after training."""
 
     tasks: Count = 200
@@ -148,7 +163,7 @@ class EvalConfig(BaseConfig):
     """Temperature of the held-out episodes."""
 
 
-class CheckpointConfig(BaseConfig):
+class CheckpointConfig(Section):
     """When the run is saved."""
 
     every: Positive = 10
@@ -157,7 +172,7 @@ class CheckpointConfig(BaseConfig):
     """How many of the newest checkpoints stay on disk."""
 
 
-class RunConfig(BaseConfig):
+class RunConfig(Section):
     """One training run."""
 
     name: str = "run"

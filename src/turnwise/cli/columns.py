@@ -1,0 +1,63 @@
+"""A step's metrics in, the words of one line out: the same columns for the live table and for plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column after the step's number."""
+
+    title: str
+    metric: str
+    width: int
+    show: Callable[[float], str]
+
+
+def _number(form: str) -> Callable[[float], str]:
+    return lambda value: format(value, form)
+
+
+COLUMNS = (
+    Column("reward", "reward/mean", 7, _number(".3f")),
+    Column("success", "success/mean", 7, _number(".2f")),
+    Column("turns", "episode/turns", 6, _number(".1f")),
+    Column("loss", "loss/total", 9, _number(".4f")),
+    Column("mismatch", "mismatch/max", 8, _number(".1e")),
+    Column("tok/s", "perf/tokens_per_s", 8, _number(",.0f")),
+    Column("rollout s", "time/rollout_s", 9, _number(".2f")),
+    Column("train s", "time/train_s", 7, _number(".2f")),
+    Column("step s", "time/step_s", 7, _number(".2f")),
+)
+STEP_WIDTH = 9
+
+
+def cells(step: int, total: int, metrics: Mapping[str, float]) -> list[str]:
+    """One word a column; a metric that was not measured is a dash."""
+    return [f"{step}/{total}", *(c.show(metrics[c.metric]) if c.metric in metrics else "-" for c in COLUMNS)]
+
+
+def trained(metrics: Mapping[str, float]) -> bool:
+    """Whether there is anything to put in a row: before the first step there is only an evaluation."""
+    return any(c.metric in metrics for c in COLUMNS)
+
+
+def held_out(step: int, metrics: Mapping[str, float]) -> str | None:
+    """The evaluation in words, with its interval; None on the steps without one."""
+    if "eval/success" not in metrics:
+        return None
+    low, high, n = (metrics[f"eval/{k}"] for k in ("low", "high", "n"))
+    return f"step {step}: held-out success {metrics['eval/success']:.2f} ({low:.2f} to {high:.2f}), n {n:.0f}"
+
+
+def aligned(words: list[str]) -> str:
+    """One plain line: every word at the right end of its column."""
+    widths = [STEP_WIDTH, *(c.width for c in COLUMNS)]
+    return "  ".join(w.rjust(n) for w, n in zip(words, widths, strict=True))
+
+
+def heading() -> str:
+    """The plain line above the first."""
+    return aligned(["step", *(c.title for c in COLUMNS)])

@@ -1,0 +1,102 @@
+"""Draw one token a session from logits, each under its own parameters and its own seed.
+
+A draw depends on the session's logits, its seed and how many tokens it has sampled, never on what else is in the batch.
+Shapes: B sessions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from turnwise.types import Ids, Sampling
+
+NEAR = 1e-6
+"""A draw this close to the border between two tokens may fall differently under another rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """One token a session, its log-probability, and what could have been drawn (empty: anything)."""
+
+    ids: list[int]
+    logprobs: list[float]
+    supports: list[Ids]
+    near: int
+
+
+NOTHING = np.zeros(0, np.int32)
+
+
+def uniforms(seeds: Sequence[int], counts: Sequence[int]) -> NDArray[np.float64]:
+    """The counts-th number in [0, 1) of each seed's splitmix64 stream; stateless, so that forks and replays agree."""
+    with np.errstate(over="ignore"):
+        z = np.array(seeds, np.uint64) + np.uint64(0x9E3779B97F4A7C15) * (np.array(counts, np.uint64) + np.uint64(1))
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def draw(logits_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids], u_B: NDArray[np.float64]) -> Draws:
+    """Sample by inverse distribution function; `allowed` holds each session's trie node's tokens, empty for all."""
+    heat_B = torch.tensor([p.temperature or 1.0 for p in params], device=logits_BV.device)
+    scaled_BV = logits_BV.float() / heat_B[:, None]
+    tight_B = np.array([p.restricted for p in params])
+    if tight_B.any():
+        scaled_BV = scaled_BV.masked_fill(~_kept(scaled_BV, params, allowed), float("-inf"))
+    logp_BV = scaled_BV.log_softmax(1)
+    ids_B, near = _invert(logp_BV, params, torch.from_numpy(u_B).to(logits_BV.device))
+    supports = _supports(logp_BV, tight_B)
+    return Draws(ids_B.tolist(), logp_BV.gather(1, ids_B[:, None])[:, 0].tolist(), supports, near)
+
+
+def _kept(scaled_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids]) -> Tensor:
+    """Which tokens remain after choices, then min_p, top_k and top_p, in that order."""
+    kept_BV = torch.ones_like(scaled_BV, dtype=torch.bool)
+    for b, (p, ids) in enumerate(zip(params, allowed, strict=True)):
+        row, kept = scaled_BV[b], kept_BV[b]
+        if len(ids):
+            kept.fill_(False)
+            kept[torch.from_numpy(ids).long()] = True
+        if p.min_p > 0.0:
+            kept &= row >= row[kept].max() + float(np.log(p.min_p))
+        if 0 < p.top_k < int(kept.sum()):
+            kept &= row >= row[kept].topk(p.top_k).values[-1]
+        if p.top_p < 1.0:
+            kept &= _nucleus(row.masked_fill(~kept, float("-inf")), p.top_p)
+    return kept_BV
+
+
+def _nucleus(row_V: Tensor, top_p: float) -> Tensor:
+    """The fewest likeliest tokens that hold at least `top_p`: [.5, .3, .2] with .6 keeps the first two."""
+    p_V, order = row_V.softmax(0).sort(descending=True, stable=True)
+    before = p_V.cumsum(0) - p_V
+    return torch.zeros_like(row_V, dtype=torch.bool).scatter(0, order, before < top_p)
+
+
+def _invert(logp_BV: Tensor, params: Sequence[Sampling], u_B: Tensor) -> tuple[Tensor, int]:
+    """Tokens whose stretch of the cumulative distribution holds u, and how many draws fell near a border."""
+    cdf_BV = logp_BV.double().exp().cumsum(1)
+    aim_B1 = (u_B * cdf_BV[:, -1])[:, None]
+    ids_B = torch.searchsorted(cdf_BV, aim_B1, right=True)[:, 0].clamp(max=cdf_BV.shape[1] - 1)
+    greedy_B = torch.tensor([p.temperature == 0.0 for p in params], device=logp_BV.device)
+    above = cdf_BV.gather(1, ids_B[:, None])
+    below = cdf_BV.gather(1, (ids_B - 1).clamp(min=0)[:, None]) * (ids_B > 0)[:, None]
+    edge = torch.minimum((above - aim_B1).abs(), (aim_B1 - below).abs() + (below == 0.0))
+    near = int(((edge[:, 0] < NEAR) & ~greedy_B & (above[:, 0] < cdf_BV[:, -1])).sum())
+    return torch.where(greedy_B, logp_BV.argmax(1), ids_B), near
+
+
+def _supports(logp_BV: Tensor, tight_B: NDArray[np.bool_]) -> list[Ids]:
+    if not tight_B.any():
+        return [NOTHING] * len(tight_B)
+    rows, ids = torch.nonzero(logp_BV > float("-inf"), as_tuple=True)
+    cuts = np.searchsorted(rows.cpu().numpy(), np.arange(1, len(tight_B)))
+    slices = np.split(ids.cpu().numpy().astype(np.int32), cuts)
+    return [s if tight else NOTHING for s, tight in zip(slices, tight_B, strict=True)]

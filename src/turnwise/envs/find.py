@@ -1,0 +1,106 @@
+"""In: an environment's id and arguments. Out: an Environment, which lists its tasks and makes one Env an episode.
+
+The id and every argument's name are checked here, before anything is played.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from turnwise.errors import ConfigError
+from turnwise.types import Env, Task
+
+BUILT_IN = {"babyai": "turnwise.envs.babyai:Babyai"}
+"""Built-in ids; a class is imported only when it is asked for."""
+OWN = "name your own as 'package.module:Class' or 'file.py:Class'"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment's class together with the arguments it is given every time."""
+
+    id: str
+    make: Callable[..., Env]
+    args: Mapping[str, Any]
+
+    def tasks(self) -> Iterable[Task]:
+        """Every task from the start, in the environment's own order; may be endless."""
+        listing: Callable[..., Iterable[Task]] = vars(self.make)["tasks"]
+        return listing(**self.args)
+
+    def new(self) -> Env:
+        """A fresh Env for one episode."""
+        return self.make(**self.args)
+
+
+def find(id: str, args: Mapping[str, Any]) -> Environment:
+    """The environment behind an id: find("babyai", {"level": "BabyAI-GoToObj-v0"}).new() can be started."""
+    place, _, name = BUILT_IN.get(id, id).rpartition(":")
+    if not place:
+        raise ConfigError(
+            f"found environment {id!r}; expected one of {sorted(BUILT_IN)}{_nearest(id, BUILT_IN)}, or {OWN}"
+        )
+    module = _from_file(place) if place.endswith(".py") else _from_package(place)
+    made = getattr(module, name, None)
+    if not inspect.isclass(made):
+        classes = [n for n, member in vars(module).items() if inspect.isclass(member)]
+        raise ConfigError(f"found no class {name!r} in {place}; it holds {sorted(classes)}{_nearest(name, classes)}")
+    missing = [verb for verb in ("tasks", "start", "step", "close") if not callable(getattr(made, verb, None))]
+    if missing:
+        raise ConfigError(f"{id} lacks {missing}; expected the methods of turnwise.types.Env")
+    for taker in (made, made.tasks):
+        _check(id, taker, args)
+    return Environment(id, made, dict(args))
+
+
+def _from_package(place: str) -> ModuleType:
+    """Import a module; a module that exists but fails to import fails with its own error."""
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"found no module {error.name!r} for {place!r}; expected an importable one: {OWN}") from error
+
+
+def _from_file(place: str) -> ModuleType:
+    """Import a file once, under a name made from its whole path, so that a class found twice is the same class."""
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise ConfigError(f"found no file {path}; expected a path relative to the working directory {Path.cwd()}")
+    name = f"{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    return module
+
+
+def _check(id: str, taker: Callable[..., Any], args: Mapping[str, Any]) -> None:
+    """Refuse arguments that `taker` does not take, and a lack of those it must have."""
+    parameters = inspect.signature(taker).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for wrong in [a for a in args if a not in names]:
+            raise ConfigError(f"{id} takes no argument {wrong!r}{_nearest(wrong, names)}; it takes {names}")
+    needed = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in args]
+    if needed:
+        raise ConfigError(f"{id} needs {needed}; set them under env.args")
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    near = get_close_matches(word, words, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

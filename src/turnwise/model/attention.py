@@ -1,0 +1,171 @@
+"""One attention function, registered with transformers, for sampling and training alike.
+
+What a token may see is decided by the `attend` argument a caller hands to the model's forward: the engine passes its
+cache, the trainer a row's `visible_until`. Without one, attention is causal over the whole input.
+Shapes: B batch, H query heads, K key/value heads, T tokens, D head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from turnwise.errors import ModelError
+
+NAME = "turnwise"
+LONGEST_MASKED = 512
+"""Queries that share one dense mask; longer blocks are cut so that a mask costs about what is visible."""
+
+Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+"""(layer, q_BHTD, k_BKTD, v_BKTD, scale) -> out_BHTD"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Queries [start, end) that see the same earlier keys, the intervals `seen`, and each other causally."""
+
+    start: int
+    end: int
+    seen: tuple[tuple[int, int], ...]
+
+
+def blocks(visible_until: NDArray[np.int32]) -> list[Block]:
+    """Cut a row where keys stop being visible: between two such borders what is seen only grows.
+
+    A prefix of 2 with two branches of 2, visible_until [6, 6, 4, 4, 6, 6]:
+    Block(0, 4, ()) and Block(4, 6, ((0, 2),)).
+    """
+    length = len(visible_until)
+    borders = [0, *(int(x) for x in np.unique(visible_until) if x < length), length]
+    found = []
+    for start, end in zip(borders, borders[1:], strict=False):
+        seen = _runs(visible_until[:start] > start)
+        step = LONGEST_MASKED if seen else end - start
+        for s in range(start, end, step):
+            found.append(Block(s, min(s + step, end), seen if s == start else _joined(seen, (start, s))))
+    return found
+
+
+def _runs(mask: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+    """Intervals of True: [1, 1, 0, 1] gives ((0, 2), (3, 4))."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2))
+
+
+def _joined(seen: tuple[tuple[int, int], ...], more: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Add the interval that follows: ((0, 2), (3, 5)) and (5, 9) give ((0, 2), (3, 9))."""
+    last = seen[-1]
+    return (*seen[:-1], (last[0], more[1])) if last[1] == more[0] else (*seen, more)
+
+
+def row_attention(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
+    """Attention over one row [1, T]: key j is visible to query i when j <= i < visible_until[j]."""
+    return _flex(visible_until, device) if device.type == "cuda" else _by_block(visible_until, device)
+
+
+def _by_block(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
+    """Exact attention that visits only visible keys: one causal or masked call for each block."""
+    plan = [(b, _mask(b, device)) for b in blocks(visible_until)]
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        out = []
+        for b, mask in plan:
+            parts = [*b.seen, (b.start, b.end)]
+            keys, values = (_gather(x, parts) for x in (k, v))
+            query = q[:, :, b.start : b.end]
+            out.append(sdpa(query, keys, values, mask, is_causal=mask is None, scale=scale, enable_gqa=True))
+        return torch.cat(out, 2)
+
+    return attend
+
+
+def _gather(x: Tensor, parts: list[tuple[int, int]]) -> Tensor:
+    if len(parts) == 1:
+        return x[:, :, parts[0][0] : parts[0][1]]
+    return torch.cat([x[:, :, a:b] for a, b in parts], 2)
+
+
+def _mask(block: Block, device: torch.device) -> Tensor | None:
+    """None where plain causal attention says it; else all that is seen, then a triangle."""
+    if not block.seen:
+        return None
+    seen, own = sum(b - a for a, b in block.seen), block.end - block.start
+    return torch.ones(own, seen + own, dtype=torch.bool, device=device).tril(seen)
+
+
+def flex_mask(visible_until: Tensor) -> Any:
+    """The FlexAttention block mask of a row."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:  # noqa: ARG001 - FlexAttention's signature
+        return (j <= i) & (i < visible_until[j])
+
+    length = len(visible_until)
+    return create_block_mask(visible, None, None, length, length, device=str(visible_until.device))
+
+
+def _flex(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
+    """The same interval as a FlexAttention mask; compiled, since the eager form is a slow reference."""
+    mask = flex_mask(torch.from_numpy(visible_until).to(device))
+    kernel = _compiled_flex()
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        out: Tensor = kernel(q, k, v, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+        return out
+
+    return attend
+
+
+_flex_kernel: Callable[..., Tensor] | None = None
+
+
+def _compiled_flex() -> Callable[..., Tensor]:
+    """Compiled once a process: compiling again for each row would take seconds."""
+    global _flex_kernel
+    if _flex_kernel is None:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        _flex_kernel = torch.compile(flex_attention, dynamic=True)
+    return _flex_kernel
+
+
+def _causal(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    return sdpa(q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=True)
+
+
+INEXACT = ("sliding_window", "softcap", "s_aux", "position_bias", "chunk_size")
+"""Arguments by which a model asks for another attention than softmax(QK)V over all that is visible."""
+
+
+def attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """The function transformers calls in every layer; queries and keys arrive rotated."""
+    asked = [name for name in INEXACT if kwargs.get(name) is not None]
+    if asked:
+        raise ModelError(
+            f"{type(module).__name__} asks for {', '.join(asked)}, which this attention does not compute; "
+            "expected a model with plain full attention in every layer"
+        )
+    attend: Attend = kwargs.get("attend") or _causal
+    scale = kwargs.get("scaling")
+    width = query.shape[-1]
+    out = attend(int(module.layer_idx), query, key, value, width**-0.5 if scale is None else scale)  # type: ignore[arg-type]
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*args: Any, **kwargs: Any) -> None:  # noqa: ARG001 - transformers' signature
+    """Visibility travels in `attend`, so transformers need not build a mask."""
+
+
+ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, _no_mask)

@@ -1,0 +1,104 @@
+"""A name to a policy: model, tokenizer and vocabulary head, checked to be ones we can compute exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from turnwise.errors import ModelError
+from turnwise.model import smollm2
+from turnwise.model.attention import NAME
+
+LENGTH_DEPENDENT_ROPE = {"dynamic", "longrope"}
+
+
+@dataclass(slots=True)
+class Policy:
+    """A causal language model with its tokenizer. It stays in eval mode: dropout would break replay parity."""
+
+    model: Any
+    tokenizer: Any
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def vocab(self) -> int:
+        return int(self.model.config.get_text_config().vocab_size)
+
+    def hidden(self, ids_BT: Tensor, positions_BT: Tensor, attend: Any = None) -> Tensor:
+        """Last hidden states [B, T, W]."""
+        out = self.model.base_model(input_ids=ids_BT, position_ids=positions_BT, use_cache=False, attend=attend)
+        hidden: Tensor = out.last_hidden_state
+        return hidden
+
+    def head(self, hidden_NW: Tensor) -> Tensor:
+        logits: Tensor = self.model.get_output_embeddings()(hidden_NW)
+        return logits
+
+    def save(self, folder: Path) -> None:
+        """Write weights, config and tokenizer as Hugging Face does; progress bars swallowed."""
+        with contextlib.redirect_stderr(io.StringIO()):
+            self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
+    """Load `smollm2`, a folder in Hugging Face layout, or a hub name."""
+    folder = str(smollm2.folder()) if name == "smollm2" else name
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        with contextlib.redirect_stderr(io.StringIO()):
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=getattr(torch, dtype), attn_implementation=NAME
+            )
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"found model {name!r}, which does not load: {str(error).splitlines()[0]}; expected `tiny`, `smollm2`, "
+            "a folder with config.json, weights and tokenizer, or a hub name this machine can reach"
+        ) from error
+    return check(Policy(model.to(pick(device)), tokenizer))
+
+
+def pick(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def check(policy: Policy) -> Policy:
+    """Put the model in eval mode and refuse what would not be exact."""
+    policy.model.eval()
+    rope = getattr(policy.model.config.get_text_config(), "rope_parameters", None) or {}
+    if rope.get("rope_type") in LENGTH_DEPENDENT_ROPE:
+        raise ModelError(
+            f"found rotary embedding {rope['rope_type']!r}, whose angles depend on the length of the input, so that a "
+            "packed row cannot equal its parts; expected one with fixed angles (default, linear, yarn, llama3)"
+        )
+    _check_head(policy)
+    return policy
+
+
+@torch.no_grad()
+def _check_head(policy: Policy) -> None:
+    """Some models scale or cap logits after the projection; scoring from hidden states would then be wrong."""
+    ids = torch.arange(4, device=policy.device)[None] % policy.vocab
+    whole = policy.model(input_ids=ids, use_cache=False).logits[0]
+    ours = policy.head(policy.hidden(ids, torch.arange(4, device=policy.device)[None])[0])
+    if whole.shape != ours.shape or not torch.allclose(whole, ours, atol=1e-4):
+        raise ModelError(
+            f"{type(policy.model).__name__} changes its logits after the vocabulary projection; "
+            "expected a model whose logits are the output embedding of its last hidden state"
+        )
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,208 @@
+"""Turns of one or more trajectories to token trees: shared prefixes stored once, every sampled token kept.
+
+Each turn's prompt + completion descends along the tokens that stand to the deepest match and branches off there. A tree
+comes out laid out depth first, so that `visible_until` is one number a token: the end of the branch it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turnwise.errors import DataError
+from turnwise.types import Entries, Ids, Support, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Tokens of one root, depth first, with the entries that point at them. Arrays [N]."""
+
+    ids: Ids
+    positions: Ids
+    visible_until: Ids
+    entries: Entries
+    branches: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """Tokens [start, end) of the builder's flat store, continued by `children`, keyed by their first token."""
+
+    start: int
+    end: int
+    children: dict[int, _Branch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sampled:
+    """The completion of one turn: where its tokens lie in the store, and its turn."""
+
+    at: Ids
+    turn: Turn
+    trajectory: int
+    index: int
+
+
+def merge(trajectories: Sequence[Trajectory], numbers: Sequence[int] | None = None) -> list[Tree]:
+    """One tree a distinct first token; `numbers` are what `entries.trajectory` says, 0, 1, ... by default.
+
+    Turns (reads 1 2, writes 3) and (reads 1 2 3 4, writes 5) give ids [1, 2, 3, 4, 5], entries at [2, 4];
+    a third turn that reads 1 2 9 and writes 6 branches off after 2: ids [1, 2, 3, 4, 5, 9, 6], source of 6 at 5.
+    """
+    build = _Builder()
+    for number, trajectory in zip(numbers or range(len(trajectories)), trajectories, strict=True):
+        for index, turn in enumerate(trajectory.turns):
+            _checked(turn, index)
+            path = build.add(np.concatenate([turn.prompt_ids, turn.completion_ids]))
+            build.sampled.append(_Sampled(path[len(turn.prompt_ids) :], turn, number, index))
+    return build.trees()
+
+
+def _checked(turn: Turn, index: int) -> None:
+    lengths = {len(turn.completion_ids), len(turn.logprobs), len(turn.policy_versions)}
+    if len(lengths) != 1 or not len(turn.prompt_ids):
+        raise DataError(
+            f"turn {index}: found {len(turn.prompt_ids)} prompt tokens, {len(turn.completion_ids)} sampled tokens, "
+            f"{len(turn.logprobs)} log-probabilities, {len(turn.policy_versions)} policy versions; "
+            "expected a prompt and one log-probability and version for each sampled token"
+        )
+
+
+class _Builder:
+    """A radix tree over a flat store that only grows, so that a token keeps its index when its branch is split."""
+
+    def __init__(self) -> None:
+        self.store = np.zeros(1024, np.int32)
+        self.size = 0
+        self.root = _Branch(0, 0)
+        self.sampled: list[_Sampled] = []
+
+    def add(self, ids: Ids) -> Ids:
+        """Descend, branch off what is new, and return the store index of every token of `ids`."""
+        path: list[tuple[int, int]] = []
+        branch, done = self.root, 0
+        while done < len(ids):
+            child = branch.children.get(int(ids[done]))
+            if child is None:
+                path.append(self._append(branch, ids[done:]))
+                break
+            same = self._match(child, ids[done:])
+            path.append((child.start, child.start + same))
+            done += same
+            if done < len(ids) and same < child.end - child.start:
+                self._split(child, same)
+            branch = child
+        return np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in path])
+
+    def _match(self, branch: _Branch, ids: Ids) -> int:
+        """How many leading tokens agree."""
+        n = min(branch.end - branch.start, len(ids))
+        unlike = np.flatnonzero(self.store[branch.start : branch.start + n] != ids[:n])
+        return int(unlike[0]) if len(unlike) else n
+
+    def _append(self, branch: _Branch, ids: Ids) -> tuple[int, int]:
+        """Store new tokens: the last leaf grows, any other branch gets a child."""
+        start, end = self.size, self.size + len(ids)
+        if end > len(self.store):
+            self.store = np.concatenate([self.store, np.zeros(max(end, len(self.store)), np.int32)])
+        self.store[start:end] = ids
+        self.size = end
+        if branch is not self.root and not branch.children and branch.end == start:
+            branch.end = end
+        else:
+            branch.children[int(ids[0])] = _Branch(start, end)
+        return start, end
+
+    def _split(self, branch: _Branch, at: int) -> None:
+        """Cut a branch after `at` tokens; what follows becomes its only child."""
+        lower = _Branch(branch.start + at, branch.end, branch.children)
+        branch.children = {int(self.store[lower.start]): lower}
+        branch.end = lower.start
+
+    def trees(self) -> list[Tree]:
+        """Lay out each root and give it the entries that lie in it."""
+        entries = _entries(self.sampled, self.size)
+        return [self._tree(root, entries) for root in self.root.children.values()]
+
+    def _tree(self, root: _Branch, entries: Entries) -> Tree:
+        layout = _layout(root)
+        place = np.full(self.size, -1, np.int32)
+        place[layout.order] = np.arange(len(layout.order), dtype=np.int32)
+        mine = entries.take(place[entries.at] >= 0)
+        mine.at[:] = place[mine.at]
+        mine.source[:] = layout.parents[mine.at]
+        mine = mine.take(np.argsort(mine.source, kind="stable"))
+        return Tree(self.store[layout.order], layout.positions, layout.visible_until, mine, layout.branches)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Of a tree laid out depth first: which stored token stands at a row, its depth, parent row and end of branch."""
+
+    order: Ids
+    positions: Ids
+    parents: Ids
+    visible_until: Ids
+    branches: int
+
+
+def _layout(root: _Branch) -> _Layout:
+    """P with branches A and B of two tokens each: rows P P A A B B, visible_until 6 6 4 4 6 6."""
+    placed: list[tuple[_Branch, int, int, int]] = []  # branch, number of its parent in this list, first row, depth
+    todo, row = [(root, -1, 0)], 0
+    while todo:
+        branch, parent, depth = todo.pop()
+        placed.append((branch, parent, row, depth))
+        length = branch.end - branch.start
+        row += length
+        todo.extend((child, len(placed) - 1, depth + length) for child in reversed(branch.children.values()))
+    ends = [first + b.end - b.start for b, _, first, _ in placed]
+    borders = list(ends)
+    for number in range(len(placed) - 1, 0, -1):
+        parent = placed[number][1]
+        borders[parent] = max(borders[parent], borders[number])
+    parents = np.arange(-1, row - 1, dtype=np.int32)
+    for _, parent, first, _ in placed[1:]:
+        parents[first] = ends[parent] - 1
+    return _Layout(
+        _joined([np.arange(b.start, b.end) for b, *_ in placed]),
+        _joined([np.arange(depth, depth + b.end - b.start) for b, _, _, depth in placed]),
+        parents,
+        _joined([np.full(b.end - b.start, end) for (b, *_), end in zip(placed, borders, strict=True)]),
+        len(placed),
+    )
+
+
+def _joined(parts: Sequence[np.ndarray]) -> Ids:
+    return np.concatenate([*parts, np.zeros(0, np.int32)]).astype(np.int32)
+
+
+def _entries(sampled: Sequence[_Sampled], size: int) -> Entries:
+    """One entry a sampled token and trajectory; what a trajectory sampled twice over the same prefix counts once."""
+    turns = [s.turn for s in sampled]
+    lengths = [len(s.at) for s in sampled]
+
+    def spread(values: Sequence[float], dtype: type) -> np.ndarray:
+        return np.repeat(np.array(values, dtype), lengths)
+
+    at = _joined([s.at for s in sampled])
+    floats = np.zeros(len(at), np.float32)
+    entries = Entries(
+        at=at,
+        source=at - 1,
+        advantage=floats.copy(),
+        sampler_logp=np.concatenate([floats[:0], *(t.logprobs for t in turns)]),
+        temperature=spread([t.temperature for t in turns], np.float32),
+        weight=floats + 1,
+        version=_joined([t.policy_versions for t in turns]),
+        trajectory=spread([s.trajectory for s in sampled], np.int32),
+        turn=spread([s.index for s in sampled], np.int32),
+        support=Support.join([t.support or Support.whole(n) for t, n in zip(turns, lengths, strict=True)]),
+    )
+    _, first = np.unique(entries.trajectory.astype(np.int64) * size + at, return_index=True)
+    return entries.take(np.sort(first))
