@@ -29,7 +29,6 @@ COLUMNS = (
     Column("tok/s", "perf/tokens_per_s", 8, _number(",.0f")),
     Column("rollout s", "time/rollout_s", 9, _number(".2f")),
     Column("train s", "time/train_s", 7, _number(".2f")),
-    Column("step s", "time/step_s", 7, _number(".2f")),
 )
 STEP_WIDTH = 9
 

@@ -33,7 +33,7 @@ def page(usage: str, about: str, options: Mapping[str, str], cls: type[BaseModel
 
 def _title(part: Part) -> str:
     name = f"[{part.name}]" if part.name else "The run"
-    return f"{name}{f' with type {part.tag}' if part.tag else ''}: {part.text.splitlines()[0]}"
+    return f"{name}{part.choice}: {part.text.splitlines()[0]}"
 
 
 def _key(key: Key, width: int) -> list[str]:

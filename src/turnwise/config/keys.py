@@ -42,15 +42,21 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One section; `tag` is set where `type` chooses among several: ("loss", tag "grpo")."""
+    """One section; `tag` is set where `type` chooses among several, of which one is the `usual`."""
 
     name: str
     tag: str | None
+    usual: bool
     text: str
     keys: tuple[Key, ...]
 
+    @property
+    def choice(self) -> str:
+        """What to say of the tag: ` with type = "grpo"`."""
+        return f' with type = "{self.tag}"{", the default" if self.usual else ""}' if self.tag else ""
 
-def parts(cls: type[BaseModel], name: str = "", tag: str | None = None) -> list[Part]:
+
+def parts(cls: type[BaseModel], name: str = "", tag: str | None = None, usual: bool = True) -> list[Part]:
     """A class and everything below it, outermost first: "", "tiny", "env", "env.sampling", ..."""
     texts = meanings(cls)
     own, below = [], []
@@ -60,8 +66,9 @@ def parts(cls: type[BaseModel], name: str = "", tag: str | None = None) -> list[
         if not models:
             own.append(Key(full, info.annotation, _default(info), texts.get(field, "")))
         for model in models:
-            below += parts(model, full, tag_of(model) if len(models) > 1 else None)
-    return [Part(name, tag, inspect.cleandoc(cls.__doc__ or ""), tuple(own)), *below]
+            chosen = isinstance(_default(info), model)
+            below += parts(model, full, tag_of(model) if len(models) > 1 else None, chosen)
+    return [Part(name, tag, usual, inspect.cleandoc(cls.__doc__ or ""), tuple(own)), *below]
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

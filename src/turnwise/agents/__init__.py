@@ -1,0 +1,7 @@
+"""One episode, and all episodes of a step."""
+
+from turnwise.agents.episode import Limits, play
+from turnwise.agents.rollout import Batch, rollout
+from turnwise.agents.sampling import sampling
+
+__all__ = ["Batch", "Limits", "play", "rollout", "sampling"]

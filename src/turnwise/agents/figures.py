@@ -1,0 +1,38 @@
+"""Trajectories of a step to the numbers a run reports about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnwise.types import Trajectory
+
+
+def success(trajectory: Trajectory) -> float:
+    """What the environment calls success, or a positive reward where it does not say; a failed episode is none."""
+    if trajectory.error is not None:
+        return 0.0
+    return float(trajectory.metrics.get("success", trajectory.reward > 0.0))
+
+
+def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Means over trajectories, and how many episodes ended for which reason."""
+    rewards = np.array([t.reward for t in trajectories])
+    stops = Counter(t.stop_reason for t in trajectories)
+    return {
+        "reward/mean": float(rewards.mean()),
+        "reward/std": float(rewards.std()),
+        "success/mean": float(np.mean([success(t) for t in trajectories])),
+        "episode/turns": float(np.mean([len(t.turns) for t in trajectories])),
+        "episode/tokens": float(np.mean([_length(t) for t in trajectories])),
+        "episode/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
+        **{f"stop/{reason.value}": float(n) for reason, n in sorted(stops.items())},
+    }
+
+
+def _length(trajectory: Trajectory) -> int:
+    """Tokens the conversation held at its end."""
+    last = trajectory.turns[-1] if trajectory.turns else None
+    return len(last.prompt_ids) + len(last.completion_ids) if last else 0

@@ -1,0 +1,66 @@
+"""All episodes of a step: groups of siblings, one asyncio task an episode, none waiting for another."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from renderers import Renderer
+
+from turnwise.agents.episode import Limits, play
+from turnwise.envs.find import Environment
+from turnwise.types import Engine, EpisodeStop, Sampling, Task, Trajectory
+
+FAILED = {EpisodeStop.ENV_ERROR, EpisodeStop.TIMEOUT}
+"""Ends that say nothing about the policy, and are worth another try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What to play: each task `group` times; `seed` and `step` fix every draw."""
+
+    tasks: Sequence[Task]
+    group: int
+    seed: int
+    step: int
+    retries: int = 0
+
+
+def seed_of(*parts: int | str) -> int:
+    """A 63-bit seed from what it stands for, the same on every machine."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+async def rollout(
+    batch: Batch,
+    environment: Environment,
+    engine: Engine,
+    renderer: Renderer,
+    sampling: Sampling,
+    limits: Limits,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Trajectory]:
+    """Trajectories by group and sibling, however the episodes finish."""
+    total = len(batch.tasks) * batch.group
+    done = 0
+
+    async def one(group: int, sibling: int) -> Trajectory:
+        nonlocal done
+        for attempt in range(batch.retries + 1):
+            seed = seed_of(batch.seed, batch.step, group, sibling, attempt)
+            empty = Trajectory(environment.id, batch.tasks[group], group, sibling, seed)
+            env = environment.new()
+            try:
+                played = await play(env, empty, engine, renderer, sampling, limits)
+            finally:
+                await env.close()
+            if played.stop_reason not in FAILED:
+                break
+        done += 1
+        progress(done, total)
+        return played
+
+    return await asyncio.gather(*(one(g, s) for g in range(len(batch.tasks)) for s in range(batch.group)))

@@ -1,0 +1,180 @@
+"""The whole cycle: tasks, episodes, trees, rows, an optimizer step, weights back to the engine; and round again.
+
+A step's tasks and draws depend only on the config's seed and the step's number, so a run that was killed and resumed
+goes on with the numbers it would have had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from turnwise import runs
+from turnwise.agents import Batch, rollout
+from turnwise.agents.figures import figures
+from turnwise.config import RunConfig, dump
+from turnwise.errors import RunError
+from turnwise.evals import held_out
+from turnwise.model import parameters
+from turnwise.parts import Parts, assemble
+from turnwise.reporter import Reporter, Silent
+from turnwise.train import Tally, batch
+from turnwise.trees import advantages
+from turnwise.types import Sampling, Task, Trajectory
+from turnwise.weights import publish
+
+
+def train(
+    config: RunConfig, reporter: Reporter | None = None, *, resume: bool = False, stop: threading.Event | None = None
+) -> dict[str, float]:
+    """Run a config to its end, or to the end of the step in which `stop` is set; returns the run's summary."""
+    began = time.perf_counter()
+    path = Path(config.out) / config.name
+    folder = runs.RunFolder.open(path) if resume else runs.RunFolder.create(path, dump(config))
+    found = runs.checkpoint.newest(folder) if resume else None
+    parts = assemble(config, found[1] if found else None)
+    state = parts.restore(found[1]) if found else {"elapsed_s": 0.0}
+    folder.event("resume" if resume else "start", step=found[0] if found else 0)
+    if resume:
+        folder.rewind(found[0] if found else -1)
+    cycle = Cycle(parts, folder, reporter or Silent(), stop or threading.Event(), began - state["elapsed_s"])
+    return asyncio.run(cycle.run(found[0] if found else 0))
+
+
+class Cycle:
+    """One run under way."""
+
+    def __init__(
+        self, parts: Parts, folder: runs.RunFolder, reporter: Reporter, stop: threading.Event, began: float
+    ) -> None:
+        self.parts = parts
+        self.config = parts.config
+        self.folder = folder
+        self.reporter = reporter
+        self.stop = stop
+        self.began = began
+
+    async def run(self, done: int) -> dict[str, float]:
+        """Steps `done` + 1 to the last; step 0 is the evaluation before training."""
+        self.reporter.start(self.config.name, self._about(done))
+        steps = self.config.train.steps
+        if done == 0 and not self.folder.metrics():
+            before = await self._evaluate()
+            self.folder.log(0, before)
+            self.reporter.step(0, steps, before)
+        tasks = self.parts.tasks.train(done * self.config.train.tasks, self.config.seed)
+        while done < steps and not self.stop.is_set():
+            metrics = await self._step(done, list(islice(tasks, self.config.train.tasks)))
+            done += 1
+            self.folder.log(done, metrics)
+            self.reporter.step(done, steps, metrics)
+            if done % self.config.checkpoint.every == 0 or done == steps or self.stop.is_set():
+                self._save(done)
+        return self._finish(done)
+
+    async def _step(self, number: int, tasks: Sequence[Task]) -> dict[str, float]:
+        """Play, learn, publish; returns the step's numbers."""
+        config, began = self.config, time.perf_counter()
+        play = Batch(tasks, config.env.group, config.seed, number, config.env.retries)
+        trajectories = await self._play(play, "rollouts", self.parts.sampling)
+        played = time.perf_counter()
+        metrics = {**figures(trajectories), **self._learn(number, trajectories)}
+        trained = time.perf_counter()
+        runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories)
+        if number + 1 == config.train.steps or (config.eval.every and (number + 1) % config.eval.every == 0):
+            metrics |= await self._evaluate()
+        return metrics | {
+            "time/rollout_s": played - began,
+            "time/train_s": trained - played,
+            "time/step_s": time.perf_counter() - began,
+            "perf/tokens_per_s": metrics["samples/tokens_by_turn"] / (trained - began),
+        }
+
+    def _learn(self, number: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Update the weights, a share of the groups at a time, and hand them to the engine."""
+        advantage = advantages(trajectories, self.config.advantage)
+        tally, account = Tally(), Counter[str]()
+        for members in _shares(trajectories, self.config.train.updates):
+            rows, counts = batch(trajectories, advantage, members, self.config.train)
+            account.update(counts)
+            if rows:
+                self.parts.trainer.update(rows, number, tally, lambda d, t: self.reporter.progress("training", d, t))
+        publish(self.parts.engine, self.parts.trainer.version)
+        forwarded = max(account["tokens_distinct"], 1)
+        samples = {f"samples/{name}": float(n) for name, n in account.items()}
+        return {**tally.metrics(), **samples, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
+
+    async def _play(self, play: Batch, stage: str, sampling: Sampling) -> list[Trajectory]:
+        """Play a batch; failed episodes are events, and a batch of nothing else ends the run."""
+        parts = self.parts
+
+        def progress(done: int, total: int) -> None:
+            self.reporter.progress(stage, done, total)
+
+        trajectories = await rollout(
+            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress
+        )
+        errors = Counter(t.error for t in trajectories if t.error is not None)
+        for error, times in errors.items():
+            self.folder.event("episode_failed", stage=stage, step=play.step, error=error, times=times)
+        if errors.total() == len(trajectories):
+            raise RunError(f"every episode of a batch of {len(trajectories)} failed; most often: {errors.most_common(1)}")
+        return trajectories
+
+    async def _evaluate(self) -> dict[str, float]:
+        """Play the held-out tasks, always the same ones under the same seeds."""
+        if not self.config.eval.tasks:
+            return {}
+        tasks = self.parts.tasks.holdout(self.config.eval.tasks)
+        heat = replace(self.parts.sampling, temperature=self.config.eval.temperature)
+        began = time.perf_counter()
+        played = await self._play(Batch(tasks, 1, self.config.seed, -1, self.config.env.retries), "held-out", heat)
+        return {**held_out(played), "time/eval_s": time.perf_counter() - began}
+
+    def _save(self, done: int) -> None:
+        extra = {"elapsed_s": time.perf_counter() - self.began}
+        runs.checkpoint.save(self.folder, done, lambda place: self.parts.save(place, extra), self.config.checkpoint.keep)
+
+    def _about(self, done: int) -> list[str]:
+        c, policy = self.config, self.parts.policy
+        start = f"resuming after step {done}" if done else "from the start"
+        return [
+            f"model {c.model}: {parameters(policy.model) / 1e6:.2f} M parameters, vocabulary {policy.vocab}",
+            f"env {c.env.id}: {c.train.tasks} tasks x {c.env.group} siblings a step, loss {c.loss.type}",
+            f"{c.train.steps} steps, {start}; run folder {self.folder.path}",
+        ]
+
+    def _finish(self, done: int) -> dict[str, float]:
+        """Write summary and report; the last line says what was learnt, or how to go on."""
+        results = [line for line in self.folder.metrics() if "eval/success" in line]
+        seconds = round(time.perf_counter() - self.began, 1)
+        summary: dict[str, float] = {"seed": self.config.seed, "steps": done, "seconds": seconds}
+        if results:
+            first, last = results[0], results[-1]
+            summary |= {"before": first["eval/success"], "after": last["eval/success"], "n": int(last["eval/n"])}
+        self.folder.write_json("summary.json", summary)
+        report = runs.report.write(self.folder)
+        if done < self.config.train.steps:
+            closing = f"stopped after step {done} of {self.config.train.steps}; go on with --resume"
+        elif results:
+            closing = "held-out success {before:.3f} -> {after:.3f} (n {n}, seed {seed}, {seconds} s)".format(**summary)
+        else:
+            closing = f"{done} steps in {seconds} s"
+        self.folder.event("finish" if done == self.config.train.steps else "stop", **summary)
+        self.reporter.finish([f"report {report}", closing])
+        return summary
+
+
+def _shares(trajectories: Sequence[Trajectory], updates: int) -> list[list[int]]:
+    """Whole groups, dealt out: groups 0 1 2 3 in 2 updates are (0, 1) and (2, 3)."""
+    groups = sorted({t.group for t in trajectories})
+    parts = [set(part.tolist()) for part in np.array_split(np.array(groups), updates)]
+    return [[i for i, t in enumerate(trajectories) if t.group in part] for part in parts]

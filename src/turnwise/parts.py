@@ -1,0 +1,82 @@
+"""A config to the parts a run is made of, fresh or from a checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from renderers import Renderer
+
+from turnwise.agents import Limits, sampling
+from turnwise.config import RunConfig
+from turnwise.engine import LocalEngine
+from turnwise.envs import TaskSet, find
+from turnwise.envs.corpus import corpus
+from turnwise.envs.find import Environment
+from turnwise.losses import choose as choose_loss
+from turnwise.model import Policy, load, tiny
+from turnwise.text import choose
+from turnwise.train import Trainer
+from turnwise.types import Sampling
+
+CORPUS_EPISODES = 100
+STATE = "trainer.pt"
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything the loop moves: made once, then only the weights and the trainer's state change."""
+
+    config: RunConfig
+    environment: Environment
+    tasks: TaskSet
+    policy: Policy
+    renderer: Renderer
+    engine: LocalEngine
+    trainer: Trainer
+    sampling: Sampling
+    limits: Limits
+
+    def save(self, folder: Path, extra: dict[str, float]) -> None:
+        """Write weights, tokenizer, optimizer and loop state; `restore` on an equal config continues exactly."""
+        self.policy.save(folder)
+        torch.save({**self.trainer.state(), "extra": extra}, folder / STATE)
+
+    def restore(self, folder: Path) -> dict[str, float]:
+        """Take the trainer's state up; the weights were loaded when the parts were made. Returns `extra`."""
+        state: dict[str, Any] = torch.load(folder / STATE, weights_only=True, map_location=self.policy.device)
+        self.trainer.restore(state)
+        self.engine.update(self.trainer.version)
+        return dict(state["extra"])
+
+
+def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
+    """Make the parts; `weights` is a checkpoint to load instead of the config's model."""
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    environment = find(config.env.id, config.env.args)
+    tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
+    policy = _policy(config, tasks) if weights is None else load(str(weights), config.dtype, config.device)
+    renderer = choose(policy.tokenizer, config.renderer, config.model)
+    return Parts(
+        config=config,
+        environment=environment,
+        tasks=tasks,
+        policy=policy,
+        renderer=renderer,
+        engine=LocalEngine(policy),
+        trainer=Trainer(policy, config.train, choose_loss(config.loss)),
+        sampling=sampling(config.env.sampling, renderer),
+        limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
+    )
+
+
+def _policy(config: RunConfig, tasks: TaskSet) -> Policy:
+    if config.model != "tiny":
+        return load(config.model, config.dtype, config.device)
+    talks = asyncio.run(corpus(tasks, CORPUS_EPISODES, config.seed, config.env.sampling.choices))
+    texts = [str(message["content"]) for talk in talks for message in talk]
+    return tiny.build([*texts, *config.env.sampling.choices], config.tiny, config.seed, config.device)

@@ -1,0 +1,57 @@
+"""Trajectories and their advantages to packed rows, with an account of every sampled token: trained, or why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from turnwise.config.run import TrainConfig
+from turnwise.rows import Row, pack, weigh
+from turnwise.trees import Tree, merge
+from turnwise.types import Floats, Trajectory
+
+
+def batch(
+    trajectories: Sequence[Trajectory], advantage: Floats, numbers: Sequence[int], config: TrainConfig
+) -> tuple[list[Row], Counter[str]]:
+    """Merge, weigh and pack the trajectories numbered `numbers`; `advantage` is indexed by those numbers.
+
+    eligible tokens = trained + dropped, by reason.
+    """
+    counts: Counter[str] = Counter()
+    trees: list[Tree] = []
+    for members in _shared(trajectories, numbers, config.share):
+        merged = merge([trajectories[i] for i in members], members)
+        counts["tokens_eligible"] += sum(trajectories[i].sampled_tokens for i in members)
+        counts["dropped/sampled_twice"] -= sum(len(t.entries) for t in merged)
+        for tree in merged:
+            weighed, silent = weigh(tree, advantage)
+            counts["dropped/no_signal"] += silent
+            trees.append(weighed)
+        counts.update(_turns([trajectories[i] for i in members]))
+    counts["dropped/sampled_twice"] += counts["tokens_eligible"]
+    rows, cut = pack(trees, config.row_tokens)
+    counts.update({f"dropped/{reason}": n for reason, n in cut.items()})
+    counts["branches"] = sum(t.branches for t in trees)
+    counts["tokens_distinct"] = sum(len(t) for t in trees)
+    counts["tokens_forwarded"] = sum(len(r) for r in rows)
+    counts["tokens_trained"] = sum(len(r.entries) for r in rows)
+    return rows, counts
+
+
+def _shared(trajectories: Sequence[Trajectory], numbers: Sequence[int], share: str) -> list[list[int]]:
+    """Which trajectories go into one tree."""
+    if share == "trajectory":
+        return [[i] for i in numbers]
+    groups: dict[int, list[int]] = {}
+    for i in numbers:
+        groups.setdefault(trajectories[i].group, []).append(i)
+    return list(groups.values())
+
+
+def _turns(trajectories: Sequence[Trajectory]) -> Counter[str]:
+    turns = [turn for t in trajectories for turn in t.turns]
+    return Counter(
+        turns=len(turns),
+        tokens_by_turn=sum(len(t.prompt_ids) + len(t.completion_ids) for t in turns),
+    )

@@ -1,0 +1,124 @@
+"""Rows in, one optimizer step out: L = sum over entries of the loss / entries of the whole batch.
+
+Rows accumulate, so however trees are packed the gradient is that of one big batch. The trainer is blind to algorithms:
+it reads entries. Shapes: N tokens of a row, E entries, S support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnwise.config.run import TrainConfig
+from turnwise.losses import Loss, Tokens
+from turnwise.model import Policy, Scores, row_attention, score
+from turnwise.model.score import Support as TokenSupport
+from turnwise.rows import Row
+from turnwise.train.tally import Tally
+from turnwise.types import Support
+
+
+class Trainer:
+    """Owns the optimizer and counts its steps: `version` is the policy version that sampled tokens carry."""
+
+    def __init__(self, policy: Policy, config: TrainConfig, loss: Loss) -> None:
+        self.policy = policy
+        self.config = config
+        self.loss = loss
+        self.version = 0
+        self.optimizer = torch.optim.AdamW(
+            policy.model.parameters(),
+            lr=config.lr,
+            betas=(config.betas[0], config.betas[1]),
+            weight_decay=config.weight_decay,
+        )
+
+    def update(
+        self, rows: Sequence[Row], step: int, tally: Tally, progress: Callable[[int, int], None] = lambda d, t: None
+    ) -> None:
+        """One optimizer step over `rows`; `step` sets the learning rate; `tally` collects metrics."""
+        rate = learning_rate(self.config, step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        entries = max(1, sum(len(r.entries) for r in rows))
+        self.optimizer.zero_grad(set_to_none=True)
+        for done, row in enumerate(rows, 1):
+            (self._loss(row, tally) / entries).backward()
+            progress(done, len(rows))
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.config.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.version += 1
+        tally.high("optim/grad_norm", float(norm))
+        tally.high("optim/lr", rate)
+
+    def _loss(self, row: Row, tally: Tally) -> Tensor:
+        scores = score_row(self.policy, row)
+        e, device = row.entries, self.policy.device
+        tokens = Tokens(*(torch.from_numpy(x).to(device) for x in (e.advantage, e.sampler_logp, e.weight)))
+        result = self.loss(scores.logp_E, tokens)
+        with torch.no_grad():
+            tally.add(len(e), {"loss/total": result.loss, **result.sums})
+            _observe(scores, tokens.sampler_logp_E, torch.from_numpy(e.version == self.version).to(device), tally)
+        return result.loss
+
+    def state(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "version": self.version}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.version = state["version"]
+
+
+def score_row(policy: Policy, row: Row) -> Scores:
+    """Log-probability and entropy of every entry's token, in one forward pass over the row."""
+    device = policy.device
+    ids_N, positions_N = (torch.from_numpy(x).long().to(device) for x in (row.ids, row.positions))
+    attend = row_attention(row.visible_until, device)
+    hidden_NW = policy.hidden(ids_N[None], positions_N[None], attend)[0]
+    e = row.entries
+    return score(
+        hidden_NW,
+        policy.head,
+        torch.from_numpy(e.source).long().to(device),
+        ids_N[torch.from_numpy(e.at).long().to(device)],
+        torch.from_numpy(e.temperature).to(device),
+        padded(e.support, device),
+        policy.vocab,
+    )
+
+
+def padded(support: Support, device: torch.device) -> TokenSupport | None:
+    """Ragged supports as a rectangle and a mask: [[4, 7], [9]] gives ids [[4, 7], [9, 0]], held [[1, 1], [1, 0]]."""
+    lengths = np.diff(support.offsets)
+    if not lengths.any():
+        return None
+    held = np.arange(lengths.max())[None] < lengths[:, None]
+    ids = np.zeros(held.shape, np.int64)
+    ids[held] = support.ids
+    return TokenSupport(torch.from_numpy(ids).to(device), torch.from_numpy(held).to(device))
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Linear warm-up, then constant or linear decay to 0 at `decay`. Steps count from 0."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.decay:
+        return config.lr * max(0.0, (config.decay - step) / (config.decay - config.warmup))
+    return config.lr
+
+
+def _observe(scores: Scores, sampler_logp_E: Tensor, same_E: Tensor, tally: Tally) -> None:
+    """What the update saw; `mismatch` only where sampler and trainer had the same weights, so that it should be 0."""
+    shift_E = scores.logp_E - sampler_logp_E
+    kl_E = shift_E.exp() - shift_E - 1.0
+    sums = {"policy/entropy": scores.entropy_E, "policy/approx_kl": kl_E, "policy/logp": scores.logp_E}
+    tally.add(len(shift_E), {name: x.sum() for name, x in sums.items()})
+    tally.high("policy/ratio_max", float(shift_E.max().exp()))
+    if bool(same_E.any()):
+        tally.add(int(same_E.sum()), {"mismatch/kl": kl_E[same_E].sum()})
+        tally.high("mismatch/max", float(shift_E[same_E].abs().max()))

@@ -1,0 +1,30 @@
+"""Sums and maxima over the tokens of many rows, so that every mean is over tokens and never a mean of means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Tally:
+    """Adds up what rows report; each mean is over as many tokens as its sum was taken over."""
+
+    sums: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    highs: dict[str, float] = field(default_factory=dict)
+
+    def add(self, tokens: int, sums: Mapping[str, Tensor]) -> None:
+        for name, value in sums.items():
+            self.sums[name] += float(value)  # type: ignore[assignment]
+            self.counts[name] += tokens
+
+    def high(self, name: str, value: float) -> None:
+        self.highs[name] = max(self.highs.get(name, value), value)
+
+    def metrics(self) -> dict[str, float]:
+        means = {name: total / max(self.counts[name], 1) for name, total in self.sums.items()}
+        return {**means, **self.highs}

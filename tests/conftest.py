@@ -1,0 +1,43 @@
+"""Leaves out tests whose peer package is not installed, and says at the end which peers did not run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+
+def peers() -> list[str]:
+    """The packages of the `bench` extra."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    return [re.split(r"[<>=!~\[; ]", need)[0] for need in project["optional-dependencies"]["bench"]]
+
+
+def installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def needs(item: pytest.Item) -> list[str]:
+    """The packages that the `peer` marks of a test name."""
+    return [mark.args[0] for mark in item.iter_markers("peer")]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    absent = [item for item in items if not all(map(installed, needs(item)))]
+    if absent:
+        config.hook.pytest_deselected(items=absent)
+        items[:] = [item for item in items if item not in absent]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    missing = [package for package in peers() if not installed(package)]
+    if missing:
+        terminalreporter.section("peers")
+        terminalreporter.line(f"not installed, so not compared with: {', '.join(missing)} (`make bench` installs them)")
