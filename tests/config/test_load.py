@@ -69,6 +69,12 @@ def test_a_file_can_hold_one_section(tmp_path):
     )
 
 
+@pytest.mark.parametrize("flag", ["--advantage.std", "--advantage.std=true", "--seed=3", "--no-advantage.std"])
+def test_a_file_may_follow_any_flag(tmp_path, flag):
+    path = write(tmp_path, "[train]\nsteps = 5\n")
+    assert load([flag, "@", path]) == load(["@", path, flag])
+
+
 def test_flags_may_use_dashes_or_underscores_and_an_equals_sign():
     spellings = (["--train.row-tokens", "9"], ["--train.row_tokens", "9"], ["--train.row_tokens=9"])
     assert [load(words).train.row_tokens for words in spellings] == [9, 9, 9]

@@ -20,10 +20,16 @@ from turnwise.config.nearest import nearest_key
 class Flags:
     """What the words said. `files` pairs the section a file was given for ("" is the whole config) with its path."""
 
-    words: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
     given: set[str] = field(default_factory=set)
     files: list[tuple[str, str]] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> list[str]:
+        """Files first: `--advantage.std @ run.toml` is a bool and a file, not a file for a bool."""
+        files = [["@", path] if not section else [f"--{section}", "@", path] for section, path in self.files]
+        return [word for file in files for word in file] + self.settings
 
     def place(self, key: str) -> str:
         """Where a key was set, as text to put behind it: " (flag)", " (run.toml)", or nothing for a default."""
@@ -41,7 +47,7 @@ def read(args: list[str], cls: type[BaseModel]) -> Flags:
     flags, i = Flags(), 0
     while i < len(args):
         word, values = args[i], _values(args, i + 1)
-        if word == "@" or (word.startswith("--") and values and values[0].startswith("@")):
+        if word == "@" or (_opens(word, keys) and values and values[0].startswith("@")):
             i += _file(args, i, flags)
         elif word.startswith("--"):
             i += 1 + _flag(word[2:], values, keys, known, flags)
@@ -49,6 +55,12 @@ def read(args: list[str], cls: type[BaseModel]) -> Flags:
             flags.mistakes.append(f"found {word!r} alone; expected `@ run.toml` or `--key value`")
             i += 1
     return flags
+
+
+def _opens(word: str, keys: dict[str, Key]) -> bool:
+    """Whether a file may follow: `--env @ env.toml`, but not `--seed=3 @ run.toml` or `--no-x.y @ run.toml`."""
+    name = _name(word[2:].removeprefix("no-"))
+    return word.startswith("--") and "=" not in word and (name not in keys or keys[name].container is not bool)
 
 
 def _values(args: list[str], start: int) -> list[str]:
@@ -70,7 +82,6 @@ def _file(args: list[str], i: int, flags: Flags) -> int:
     path = args[at][1:] if joined else args[at + 1]
     if path.endswith(".toml"):
         flags.files.append((section, path))
-        flags.words += [f"--{section}", "@", path] if section else ["@", path]
     else:
         flags.mistakes.append(f"found config file {path}; expected a name that ends in .toml")
     return at + (1 if joined else 2) - i
@@ -88,7 +99,7 @@ def _flag(text: str, values: list[str], keys: dict[str, Key], known: list[Part],
     elif table is not None:
         used = _inside(table, name, values, flags)
     elif spelled.startswith("no-") and (off := keys.get(_name(spelled[3:]))) and off.container is bool:
-        flags.words.append(f"--{spelled.replace('_', '-')}")
+        flags.settings.append(f"--{spelled.replace('_', '-')}")
         flags.given.add(off.name)
         used = 0
     else:
@@ -113,7 +124,7 @@ def _known(key: Key, values: list[str], flags: Flags) -> int:
     if key.container in (list, dict) and used and used[0][:1] in {"[", "{"} and _json(used[0]) is None:
         flags.mistakes.append(f"{key.name} (flag): found {used[0]!r}; expected JSON, or words without brackets")
     else:
-        flags.words += [f"--{key.name.replace('_', '-')}", *used]
+        flags.settings += [f"--{key.name.replace('_', '-')}", *used]
     flags.given.add(key.name)
     return len(used)
 
@@ -126,7 +137,7 @@ def _inside(table: Key, name: str, values: list[str], flags: Flags) -> int:
     inner: Any = _typed(values[0])
     for word in reversed(name[len(table.name) + 1 :].split(".")):
         inner = {word: inner}
-    flags.words += [f"--{table.name.replace('_', '-')}", json.dumps(inner)]
+    flags.settings += [f"--{table.name.replace('_', '-')}", json.dumps(inner)]
     flags.given.add(name)
     return 1
 

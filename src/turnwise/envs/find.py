@@ -30,17 +30,19 @@ class Environment:
     """An environment's class together with the arguments it is given every time."""
 
     id: str
-    make: Callable[..., Env]
+    make: Any
+    """The class. Its constructor and its `tasks` take `args`, which the protocol Env does not know of."""
     args: Mapping[str, Any]
 
     def tasks(self) -> Iterable[Task]:
         """Every task from the start, in the environment's own order; may be endless."""
-        listing: Callable[..., Iterable[Task]] = vars(self.make)["tasks"]
-        return listing(**self.args)
+        tasks: Iterable[Task] = self.make.tasks(**self.args)
+        return tasks
 
     def new(self) -> Env:
         """A fresh Env for one episode."""
-        return self.make(**self.args)
+        env: Env = self.make(**self.args)
+        return env
 
 
 def find(id: str, args: Mapping[str, Any]) -> Environment:
@@ -52,15 +54,16 @@ def find(id: str, args: Mapping[str, Any]) -> Environment:
         )
     module = _from_file(place) if place.endswith(".py") else _from_package(place)
     made = getattr(module, name, None)
-    if not inspect.isclass(made):
+    if not isinstance(made, type):
         classes = [n for n, member in vars(module).items() if inspect.isclass(member)]
         raise ConfigError(f"found no class {name!r} in {place}; it holds {sorted(classes)}{_nearest(name, classes)}")
     missing = [verb for verb in ("tasks", "start", "step", "close") if not callable(getattr(made, verb, None))]
     if missing:
         raise ConfigError(f"{id} lacks {missing}; expected the methods of turnwise.types.Env")
-    for taker in (made, made.tasks):
+    found = Environment(id, made, dict(args))
+    for taker in (found.make, found.make.tasks):
         _check(id, taker, args)
-    return Environment(id, made, dict(args))
+    return found
 
 
 def _from_package(place: str) -> ModuleType:
@@ -82,10 +85,15 @@ def _from_file(place: str) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

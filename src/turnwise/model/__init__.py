@@ -2,6 +2,6 @@
 
 from turnwise.model.attention import row_attention
 from turnwise.model.load import Policy, load, parameters
-from turnwise.model.score import Scores, score
+from turnwise.model.logp import Scores, score
 
 __all__ = ["Policy", "Scores", "load", "parameters", "row_attention", "score"]

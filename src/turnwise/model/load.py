@@ -16,6 +16,9 @@ from turnwise.errors import ModelError
 from turnwise.model import smollm2
 from turnwise.model.attention import NAME
 
+EXPECTED = (
+    "expected `tiny`, `smollm2`, a folder with config.json, weights and tokenizer, or a hub name this machine can reach"
+)
 LENGTH_DEPENDENT_ROPE = {"dynamic", "longrope"}
 
 
@@ -54,6 +57,8 @@ class Policy:
 def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
     """Load `smollm2`, a folder in Hugging Face layout, or a hub name."""
     folder = str(smollm2.folder()) if name == "smollm2" else name
+    if name.startswith((".", "/", "~")) and not (Path(name).expanduser() / "config.json").is_file():
+        raise ModelError(f"found model {name!r}, a folder without config.json; {EXPECTED}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         with contextlib.redirect_stderr(io.StringIO()):
@@ -61,10 +66,7 @@ def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
                 folder, dtype=getattr(torch, dtype), attn_implementation=NAME
             )
     except (OSError, ValueError) as error:
-        raise ModelError(
-            f"found model {name!r}, which does not load: {str(error).splitlines()[0]}; expected `tiny`, `smollm2`, "
-            "a folder with config.json, weights and tokenizer, or a hub name this machine can reach"
-        ) from error
+        raise ModelError(f"found model {name!r}, which does not load: {str(error).splitlines()[0]}; {EXPECTED}") from error
     return check(Policy(model.to(pick(device)), tokenizer))
 
 

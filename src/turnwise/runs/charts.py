@@ -34,7 +34,7 @@ class Series:
 def smooth(values: Sequence[float], window: float) -> list[float]:
     """A moving average of about `window` values to both sides, so that it does not lag behind a rise.
 
-    With window 3 each step away counts half as much: [0, 0, 1] gives [0.167, 0.333, 0.762].
+    With window 3 each step away counts half as much: [0, 0, 1] gives [0.071, 0.167, 0.786].
     """
     ahead = _trailing(values, window)
     behind = _trailing(values[::-1], window)[::-1]

@@ -10,10 +10,11 @@ from typing import Any
 from turnwise.runs.axes import short
 from turnwise.types import Message, Trajectory
 
-LONG = 700
+LONG = 480
 """Characters a bubble shows before the rest is folded."""
-LEAD = 420
-FIRST, LAST = 12, 6
+LEAD = 300
+"""Characters of a folded text that stay in view."""
+FIRST, LAST = 8, 4
 """Messages shown before and after the folded middle of a long episode."""
 
 

@@ -45,7 +45,9 @@ def _lines(
     series = [Series(name, points) for name, key in keys.items() if (points := _points(lines, key))]
     if not series:
         return ""
-    return _figure(title, charts.lines(title, series, log=log, bounds=bounds), series)
+    hidden = sum(y <= 0 for s in series for _, y in s.points) if log else 0
+    note = f" ({hidden} at zero, not shown)" if hidden else ""
+    return _figure(title, charts.lines(title, series, log=log, bounds=bounds), series, note)
 
 
 def _success(lines: Sequence[Line]) -> str:
@@ -98,7 +100,7 @@ def _sum(name: str, lines: Sequence[Line], keys: Sequence[str]) -> Series:
     return Series(name, [(line["step"], sum(line.get(k) or 0.0 for k in keys)) for line in lines])
 
 
-def _figure(title: str, svg: str, series: Sequence[Series]) -> str:
+def _figure(title: str, svg: str, series: Sequence[Series], note: str = "") -> str:
     """A chart under its title, with the last value, and a legend where there is more than one series."""
     last = next((s.points[-1] for s in series if s.points), None)
     now = f"last {short(last[1])}" if last and len(series) == 1 else ""
@@ -107,4 +109,5 @@ def _figure(title: str, svg: str, series: Sequence[Series]) -> str:
     ]
     names = [f"<span>{shape}{escape(s.name)}</span>" for shape, s in zip(shapes, series, strict=True) if s.points]
     legend = f'<div class="legend">{"".join(names)}</div>' if len(series) > 1 else ""
-    return f"<figure><figcaption><h3>{escape(title)}</h3><span>{now}</span>{legend}</figcaption>{svg}<output></output></figure>"
+    caption = f"<figcaption><h3>{escape(title)}</h3><span>{now}{note}</span>{legend}</figcaption>"
+    return f"<figure>{caption}{svg}<output></output></figure>"

@@ -25,7 +25,8 @@ def write(folder: RunFolder) -> Path:
     """Write the report of a run and say where it is."""
     path = folder.path / "report.html"
     text = render(folder)
-    disk.replace(path, lambda p: p.write_text(text, encoding="utf-8"))
+    # What an episode said may hold lone surrogates, which UTF-8 cannot.
+    disk.replace(path, lambda p: p.write_text(text, encoding="utf-8", errors="backslashreplace"))
     return path
 
 
@@ -38,9 +39,9 @@ def render(folder: RunFolder) -> str:
     parts = [
         ("success", "Held-out success", _success(lines)),
         ("curves", "Curves", curves.figures(lines)),
-        ("warnings", "Warnings", _warnings(events)),
-        ("episodes", "Three episodes", _episodes(folder)),
         ("numbers", "Last step", _numbers(lines)),
+        ("warnings", "Warnings", _warnings(events)),
+        ("episodes", "Sample episodes", _episodes(folder)),
         ("config", "Config", _config(toml)),
     ]
     sections = [part for part in parts if part[2]]
@@ -134,7 +135,7 @@ def _numbers(lines: Sequence[Line]) -> str:
     last = lines[-1]
     keys = sorted(key for key in last if key != "step")
     groups = "".join(
-        f"<dl><h3>{escape(word)}</h3>{''.join(_number(key, last[key]) for key in own)}</dl>"
+        f"<article><h3>{escape(word)}</h3><dl>{''.join(_number(key, last[key]) for key in own)}</dl></article>"
         for word, own in groupby(keys, lambda key: key.partition("/")[0])
     )
     return f'<p class="note">Step {last["step"]}.</p><div class="card numbers">{groups}</div>'

@@ -36,9 +36,8 @@ class ChatML:
         self.default_system = probe_system(tokenizer) if default_system is None else default_system
         self.end = _single(tokenizer, END)
         _single(tokenizer, START)
-        other = {"<|endoftext|>": tokenizer.convert_tokens_to_ids("<|endoftext|>"), "eos": tokenizer.eos_token_id}
-        found = {i for i in other.values() if isinstance(i, int) and i != tokenizer.unk_token_id}
-        self.stops = [self.end, *sorted(found - {self.end})]
+        text = tokenizer.encode("<|endoftext|>", add_special_tokens=False)
+        self.stops = list(dict.fromkeys([self.end, *_ids(tokenizer.eos_token_id), *(text if len(text) == 1 else [])]))
 
     def pieces(
         self, messages: Sequence[Said], tools: Sequence[Said] | None = None, add_generation_prompt: bool = False
@@ -156,6 +155,10 @@ def probe_system(tokenizer: Tokenizer) -> str | None:
     text = attempt(tokenizer, [{"role": "user", "content": "x"}]) or ""
     head, tail = f"{START}system\n", f"{END}\n{START}user\nx{END}\n"
     return text[len(head) : -len(tail)] if text.startswith(head) and text.endswith(tail) else None
+
+
+def _ids(token: int | None) -> list[int]:
+    return [] if token is None else [token]
 
 
 def _single(tokenizer: Tokenizer, mark: str) -> int:

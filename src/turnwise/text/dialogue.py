@@ -5,16 +5,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from renderers.base import ParsedToolCall, RenderedTokens, Renderer, ToolCallParseStatus, extract_message_tool_names
 
 from turnwise.errors import RenderError
 from turnwise.text.content import FAILED
 from turnwise.types import Attribution, Ids, Message, Tool
 
-NOTHING: Ids = np.zeros(0, np.int32)
+Bodies = NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Everything read and sampled up to the latest reply; `read` tokens of it are the prompt of that reply."""
+
+    ids: Ids
+    read: int
+    owner: Ids
+    body: Bodies
+    messages: int
 
 
 class Dialogue:
@@ -27,14 +40,17 @@ class Dialogue:
         self.renderer = renderer
         self.tools: Any = list(tools) if tools else None
         self.messages: list[Message] = []
-        self.prompt_ids = NOTHING
-        self.clean = True
-        """Whether the latest prompt begins with everything read and sampled before it."""
-        self._owner = NOTHING
-        self._body = np.zeros(0, np.int8)
-        self._seen = NOTHING
-        """Prompt and completion of the latest turn."""
+        self.prompt_ids: Ids = np.zeros(0, np.int32)
+        self._owner: Ids = np.zeros(0, np.int32)
+        self._body: Bodies = np.zeros(0, np.int8)
+        self._past: Past | None = None
         self._calls = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether the latest prompt begins with everything read and sampled up to the latest reply."""
+        past = self._past
+        return past is None or np.array_equal(self.prompt_ids[: len(past.ids)], past.ids)
 
     @property
     def attribution(self) -> Attribution:
@@ -47,38 +63,26 @@ class Dialogue:
         """Read new messages: behind the tokens so far where the renderer can bridge, else by rendering everything."""
         if not messages:
             raise RenderError("found no new messages; expected at least one: a prompt needs something to answer")
-        bridged = self._bridge(messages)
-        first = len(self.messages)
         self.messages.extend(messages)
-        listed: Any = self.messages
+        bridged = self._bridge()
         if bridged is None:
+            listed: Any = self.messages
             bridged = self.renderer.render(listed, tools=self.tools, add_generation_prompt=True)
             self._owner, self._body = _owners(bridged), _bodies(bridged)
-        else:
-            self._compose(bridged, first)
         self.prompt_ids = np.array(bridged.token_ids, np.int32)
-        self.clean = bool(np.array_equal(self.prompt_ids[: len(self._seen)], self._seen))
 
-    def _bridge(self, messages: Sequence[Message]) -> RenderedTokens | None:
-        """The bridged prompt, None where there is nothing to bridge from or the renderer cannot."""
-        read = len(self.prompt_ids)
-        if not len(self._seen) or not self.messages or self.messages[-1].get("role") != "assistant":
+    def _bridge(self) -> RenderedTokens | None:
+        """Past tokens and the messages since, attributed; None where there is no past or the renderer cannot."""
+        past = self._past
+        if past is None:
             return None
-        new: Any = list(messages)
-        prompt, completion = self._seen[:read].tolist(), self._seen[read:].tolist()
-        bridged = self.renderer.bridge_to_next_turn(prompt, completion, new, tools=self.tools)
-        return bridged if bridged is not None and bridged.token_ids[: len(self._seen)] == self._seen.tolist() else None
-
-    def _compose(self, bridged: RenderedTokens, first: int) -> None:
-        """Attribution over old prompt, sampled reply and bridge.
-
-        Prompt [-1 0 0 -1], 2 sampled tokens, bridge [-1 0 -1] with 2 messages before it: [-1 0 0 -1, 1 1, -1 2 -1].
-        """
-        read, seen = len(self.prompt_ids), len(self._seen)
-        owner, body = _owners(bridged)[seen:], _bodies(bridged)[seen:]
-        sampled = np.full(seen - read, first - 1, np.int32)
-        self._owner = np.concatenate([self._owner, sampled, np.where(owner < 0, owner, owner + first)]).astype(np.int32)
-        self._body = np.concatenate([self._body, np.ones(seen - read, np.int8), body])
+        new: Any = self.messages[past.messages :]
+        ids = past.ids.tolist()
+        bridged = self.renderer.bridge_to_next_turn(ids[: past.read], ids[past.read :], new, tools=self.tools)
+        if bridged is None or bridged.token_ids[: len(ids)] != ids:
+            return None
+        self._owner, self._body = _compose(past, _owners(bridged), _bodies(bridged))
+        return bridged
 
     def reply(self, completion_ids: Sequence[int]) -> Message:
         """The sampled tokens as an assistant message, which is appended; the tokens themselves stay as they are.
@@ -98,7 +102,8 @@ class Dialogue:
         if bad:
             message[FAILED] = [{"status": str(call.status), "raw": call.raw, "name": call.name} for call in bad]
         self.messages.append(message)
-        self._seen = np.concatenate([self.prompt_ids, np.array(ids, np.int32)])
+        seen = np.concatenate([self.prompt_ids, np.array(ids, np.int32)])
+        self._past = Past(seen, len(self.prompt_ids), self._owner, self._body, len(self.messages))
         return message
 
     def _shape(self, call: ParsedToolCall) -> dict[str, Any]:
@@ -107,6 +112,18 @@ class Dialogue:
         arguments = call.arguments if isinstance(call.arguments, str) else _dump(call.arguments or {})
         function = {"name": call.name, "arguments": arguments}
         return {"id": call.id or f"call_{self._calls}", "type": "function", "function": function}
+
+
+def _compose(past: Past, owner: Ids, body: Bodies) -> tuple[Ids, Bodies]:
+    """Attribution over the past prompt, its sampled reply, and the bridge, whose messages count from 0.
+
+    Prompt [-1 0 0 -1] and 2 sampled tokens of message 1, then a bridge [-1 0 -1]: [-1 0 0 -1, 1 1, -1 2 -1].
+    """
+    seen, sampled = len(past.ids), len(past.ids) - past.read
+    new = np.where(owner[seen:] < 0, -1, owner[seen:] + past.messages)
+    reply = np.full(sampled, past.messages - 1)
+    owners = np.concatenate([past.owner, reply, new]).astype(np.int32)
+    return owners, np.concatenate([past.body, np.ones(sampled, np.int8), body[seen:]])
 
 
 def _dump(value: Any) -> str:
@@ -119,7 +136,7 @@ def _owners(rendered: RenderedTokens) -> Ids:
     return np.array(rendered.message_indices, np.int32)
 
 
-def _bodies(rendered: RenderedTokens) -> np.ndarray[Any, np.dtype[np.int8]]:
+def _bodies(rendered: RenderedTokens) -> Bodies:
     """Body marks token by token where the renderer has them, else from its content mask, else unknown."""
     known = getattr(rendered, "body", None) or rendered.is_content
     return np.array(known, np.int8) if known else np.full(len(rendered.token_ids), -1, np.int8)

@@ -37,14 +37,10 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Chars]:
     """Token ids, and the first character of each: "user\\nhi" as user|\\n|hi starts at 0, 4, 5."""
     if not text:
         return [], np.zeros(0, np.int64)
+    _check(text)
     call: Any = tokenizer
     try:
         encoding = call(text, add_special_tokens=False, return_offsets_mapping=True)
-    except UnicodeEncodeError as error:
-        found = error.object[error.start : error.end]
-        raise RenderError(
-            f"found half a character, {found!r}, in a message; expected text that UTF-8 can hold"
-        ) from None
     except (TypeError, NotImplementedError) as error:
         raise ModelError(
             f"found a tokenizer ({type(tokenizer).__name__}) without character offsets; expected one that takes "
@@ -52,6 +48,14 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Chars]:
         ) from error
     ids = [int(i) for i in encoding["input_ids"]]
     return ids, _starts(tokenizer, ids, encoding["offset_mapping"])
+
+
+def _check(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = text[error.start : error.end]
+        raise RenderError(f"found half a character, {found!r}, in a message; expected text that UTF-8 holds") from None
 
 
 def _starts(tokenizer: Tokenizer, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Chars:

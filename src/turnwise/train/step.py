@@ -16,7 +16,7 @@ from torch import Tensor
 from turnwise.config.run import TrainConfig
 from turnwise.losses import Loss, Tokens
 from turnwise.model import Policy, Scores, row_attention, score
-from turnwise.model.score import Support as TokenSupport
+from turnwise.model.logp import Support as TokenSupport
 from turnwise.rows import Row
 from turnwise.train.tally import Tally
 from turnwise.types import Support

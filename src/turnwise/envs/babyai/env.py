@@ -20,7 +20,7 @@ ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
 FEEDBACK = "feedback"
 LEVEL = "BabyAI-GoToRedBallNoDists-v0"
 SYSTEM = "You walk through a grid world to fulfil the goal given first. Reply with one action only: {actions}."
-ALL_SIX = " The last three act one step ahead; toggle opens."
+ALL_SIX = " The last three act one step ahead; toggle opens doors and boxes."
 
 
 class Babyai:
@@ -41,12 +41,12 @@ class Babyai:
         self.time_cost = time_cost
         self.on_invalid = on_invalid
         self.world: World | None = None
-        self.actions = ACTIONS
+        self.actions: tuple[str, ...] = ACTIONS
         self.done = False
         self.invalid = 0
 
     @staticmethod
-    def tasks(level: str = LEVEL, **others: Any) -> Iterable[Task]:
+    def tasks(level: str = LEVEL, **_: Any) -> Iterable[Task]:
         """Seeds 0, 1, 2, ... without end; of the constructor's arguments only the level matters here."""
         spec(level)
         return (Task(f"{level}/{seed}", {"seed": seed}) for seed in count())

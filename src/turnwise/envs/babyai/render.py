@@ -64,7 +64,8 @@ def _ray(image: Image, forward: int, right: int) -> Iterator[Image]:
 
 def _cell(image: Image, forward: int, right: int) -> Image:
     width, depth, _ = image.shape
-    return image[width // 2 + right, depth - 1 - forward]
+    cell: Image = image[width // 2 + right, depth - 1 - forward]
+    return cell
 
 
 def _kind(cell: Image) -> str:

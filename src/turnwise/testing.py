@@ -1,0 +1,77 @@
+"""Shipped fakes, for our tests and for yours: a scripted engine, a byte tokenizer, a model small enough to train in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from turnwise.config.run import TinyConfig
+from turnwise.errors import EngineError
+from turnwise.model import Policy, tiny
+from turnwise.types import Completion, Sampling, Session, Support, TurnStop
+
+
+def byte_tokenizer() -> Any:
+    """A Hugging Face tokenizer whose tokens are single bytes, with the ChatML special tokens and template."""
+    return tiny.train_tokenizer([], vocab=259)
+
+
+def tiny_model(seed: int = 0, **shape: int) -> Policy:
+    """A random model over the byte tokenizer; `shape` overrides TinyConfig's fields."""
+    config = TinyConfig(**{"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, **shape})
+    return tiny.build([], config, seed, device="cpu")
+
+
+@dataclass(slots=True, eq=False)
+class FakeSession:
+    """What a scripted session has read and said."""
+
+    sampling: Sampling
+    replies: Iterator[Sequence[int]]
+    ids: list[int] = field(default_factory=list)
+
+
+class FakeEngine:
+    """Implements types.Engine: each session gives the scripted replies in order, every token with log-probability -1.
+
+    `read` lists what each step was fed, so that a test can compare it.
+    """
+
+    def __init__(self, replies: Sequence[Sequence[int]]) -> None:
+        self.replies = replies
+        self.read: list[list[int]] = []
+        self.open_sessions = 0
+
+    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> FakeSession:  # noqa: ARG002
+        self.open_sessions += 1
+        return FakeSession(sampling, iter(self.replies), list(prompt_ids))
+
+    async def step(self, session: Session, new_ids: Sequence[int], max_tokens: int | None = None) -> Completion:
+        assert isinstance(session, FakeSession)
+        session.ids.extend(new_ids)
+        self.read.append(list(new_ids))
+        reply = next(session.replies, None)
+        if reply is None:
+            raise EngineError(f"the script holds {len(self.replies)} replies and all are said; give FakeEngine more")
+        limit = session.sampling.max_tokens if max_tokens is None else max_tokens
+        said = np.array(reply[:limit], np.int32)
+        session.ids.extend(said.tolist())
+        whole = len(said) == len(reply)
+        return Completion(
+            ids=said,
+            logprobs=np.full(len(said), -1.0, np.float32),
+            policy_versions=np.zeros(len(said), np.int32),
+            stop_reason=TurnStop.STOP if whole else TurnStop.LENGTH,
+            support=Support.whole(len(said)) if session.sampling.restricted else None,
+        )
+
+    async def fork(self, session: Session, *, seed: int) -> FakeSession:  # noqa: ARG002
+        assert isinstance(session, FakeSession)
+        self.open_sessions += 1
+        return FakeSession(session.sampling, iter(self.replies), list(session.ids))
+
+    async def close(self, session: Session) -> None:  # noqa: ARG002
+        self.open_sessions -= 1

@@ -1,0 +1,190 @@
+"""The built-in engine: sessions, batching, choices, forks; all on a real (small) model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from turnwise.engine import LocalEngine
+from turnwise.errors import EngineError
+from turnwise.testing import tiny_model
+from turnwise.types import Completion, Sampling, TurnStop
+
+STOP = 2
+OPEN = Sampling(max_tokens=9, stop_ids=(STOP,))
+PROMPTS = [list(range(10 + i, 10 + i + 3 + 7 * i)) for i in range(5)]
+
+
+async def talk(engine: LocalEngine, number: int, turns: int = 3, wait: int = 0) -> tuple[list[int], list[Completion]]:
+    """A conversation of some turns, that starts after `wait` rounds of the event loop."""
+    for _ in range(wait):
+        await asyncio.sleep(0)
+    session = await engine.open(PROMPTS[number], OPEN, seed=number)
+    said = [await engine.step(session, PROMPTS[(number + t) % 5] if t else []) for t in range(turns)]
+    ids = list(session.ids)
+    await engine.close(session)
+    return ids, said
+
+
+def replayed(engine: LocalEngine, ids: Sequence[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        return engine.policy.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].log_softmax(-1)
+
+
+def test_log_probabilities_of_all_turns_equal_one_forward_over_the_conversation() -> None:
+    engine = LocalEngine(tiny_model())
+    ids, said = asyncio.run(talk(engine, 2))
+    logp, at = replayed(engine, ids), len(PROMPTS[2])
+    for turn, completion in enumerate(said):
+        at += len(PROMPTS[(2 + turn) % 5]) if turn else 0
+        places = torch.arange(at, at + len(completion.ids))
+        assert ids[at : at + len(completion.ids)] == completion.ids.tolist()
+        expected = logp[places - 1, torch.from_numpy(completion.ids).long()]
+        np.testing.assert_allclose(completion.logprobs, expected.numpy(), atol=1e-5)
+        at += len(completion.ids)
+
+
+def test_a_session_draws_the_same_tokens_whatever_else_the_engine_runs() -> None:
+    async def crowd() -> list[list[int]]:
+        engine = LocalEngine(tiny_model())
+        return [ids for ids, _ in await asyncio.gather(*(talk(engine, i, wait=2 * i) for i in range(5)))]
+
+    alone = [asyncio.run(talk(LocalEngine(tiny_model()), i))[0] for i in range(5)]
+    assert asyncio.run(crowd()) == alone
+
+
+def test_a_step_reads_only_what_is_new() -> None:
+    async def run() -> list[int]:
+        engine, read = LocalEngine(tiny_model()), []
+        session = await engine.open(PROMPTS[0], Sampling(max_tokens=4), seed=1)
+        for new in ([], [5, 6], [7]):
+            before = engine.counts["tokens_read"]
+            await engine.step(session, new)
+            read.append(engine.counts["tokens_read"] - before)
+        return read
+
+    # 3 prompt tokens; then the last sampled token of each turn goes in with the new ones.
+    assert asyncio.run(run()) == [3 + 3, 1 + 2 + 3, 1 + 1 + 3]
+
+
+def test_prompts_longer_than_a_chunk_are_read_in_pieces_with_the_same_result() -> None:
+    async def crowd(chunk: int) -> list[list[int]]:
+        engine = LocalEngine(tiny_model(), chunk_tokens=chunk)
+        return [ids for ids, _ in await asyncio.gather(*(talk(engine, i) for i in range(5)))]
+
+    assert asyncio.run(crowd(7)) == asyncio.run(crowd(8192))
+
+
+def test_choices_are_the_only_replies_and_forced_tokens_cost_no_forward() -> None:
+    choices = ((65, 66, 67, STOP), (65, 70, STOP), (80, STOP))
+
+    async def run(seed: int) -> tuple[Completion, int]:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open(PROMPTS[1], Sampling(max_tokens=9, choices=choices), seed=seed)
+        return await engine.step(session, []), engine.counts["forwards"]
+
+    for seed in range(6):
+        said, forwards = asyncio.run(run(seed))
+        assert tuple(said.ids.tolist()) in choices and said.stop_reason is TurnStop.STOP
+        assert said.support is not None and said.support.of(0).tolist() == [65, 80]
+        assert forwards == (2 if said.ids[0] == 65 else 1)
+        assert said.logprobs[-1] == 0.0 and said.support.of(len(said.ids) - 1).tolist() == [STOP]
+
+
+def test_choices_that_begin_one_another_are_refused() -> None:
+    async def run() -> None:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open([1], Sampling(choices=((65,), (65, 66))), seed=0)
+        await engine.step(session, [])
+
+    with pytest.raises(EngineError, match="begin others"):
+        asyncio.run(run())
+
+
+def test_a_fork_continues_from_one_reading_and_draws_its_own_tokens() -> None:
+    async def run() -> tuple[list[int], list[int], list[int], int]:
+        engine = LocalEngine(tiny_model())
+        first = await engine.open(PROMPTS[4], OPEN, seed=1)
+        await engine.step(first, [])
+        twin, other = await engine.fork(first, seed=1), await engine.fork(first, seed=2)
+        read = engine.counts["tokens_read"]
+        a, b = await engine.step(twin, [9, 9]), await engine.step(other, [9, 9])
+        again = await engine.open([*first.ids, 9, 9], OPEN, seed=2)
+        shared = engine.counts["tokens_read"] - read
+        c = await engine.step(again, [])
+        return a.ids.tolist(), b.ids.tolist(), c.ids.tolist(), shared
+
+    a, b, c, read = asyncio.run(run())
+    assert b == c and a != b and read <= 2 * (3 + 9)
+
+
+def test_stop_tokens_end_a_turn_and_stay_in_it() -> None:
+    every = Sampling(max_tokens=50, stop_ids=tuple(range(0, 259, 2)))
+
+    async def run() -> Completion:
+        engine = LocalEngine(tiny_model())
+        return await engine.step(await engine.open([1, 2, 3], every, seed=5), [])
+
+    said = asyncio.run(run())
+    assert said.stop_reason is TurnStop.STOP and said.ids[-1] % 2 == 0 and all(said.ids[:-1] % 2)
+
+
+def test_an_update_stamps_new_tokens_and_rereads_live_sessions_under_the_new_weights() -> None:
+    async def run() -> tuple[Completion, Completion, list[int], LocalEngine]:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open(PROMPTS[1], Sampling(max_tokens=4), seed=1)
+        old = await engine.step(session, [])
+        with torch.no_grad():
+            for weight in engine.policy.model.parameters():
+                weight.mul_(1.1)
+        engine.update(1)
+        return old, await engine.step(session, [7]), list(session.ids), engine
+
+    old, new, ids, engine = asyncio.run(run())
+    assert (old.policy_versions.tolist(), new.policy_versions.tolist()) == ([0] * 4, [1] * 4)
+    places = torch.arange(len(ids) - 4, len(ids))
+    expected = replayed(engine, ids)[places - 1, torch.from_numpy(new.ids).long()]
+    np.testing.assert_allclose(new.logprobs, expected.numpy(), atol=1e-5)
+
+
+def test_a_step_that_is_cancelled_frees_its_session_and_leaves_the_others_alone() -> None:
+    async def run() -> tuple[list[int], list[int]]:
+        engine = LocalEngine(tiny_model())
+        lost = await engine.open(PROMPTS[3], Sampling(max_tokens=500), seed=3)
+        task = asyncio.create_task(engine.step(lost, []))
+        kept = asyncio.create_task(talk(engine, 1))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        ids, _ = await kept
+        await engine.close(lost)
+        return ids, (await talk(LocalEngine(tiny_model()), 1))[0]
+
+    ids, alone = asyncio.run(run())
+    assert ids == alone
+
+
+def test_requests_no_engine_can_serve_say_what_was_found() -> None:
+    async def run() -> None:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open([], OPEN, seed=0)
+        with pytest.raises(EngineError, match="found 0 tokens to read"):
+            await engine.step(session, [])
+        await engine.close(session)
+        with pytest.raises(EngineError, match="does not hold"):
+            await engine.step(session, [1])
+
+    asyncio.run(run())
+
+
+def test_a_closed_slot_is_used_again_and_holds_nothing_of_its_past() -> None:
+    async def run() -> list[list[int]]:
+        engine = LocalEngine(tiny_model())
+        return [(await talk(engine, n))[0] for n in (4, 0, 4)]
+
+    first, _, third = asyncio.run(run())
+    assert first == third

@@ -1,0 +1,65 @@
+"""Draws follow the distribution they record, and depend on nothing but logits, seed and count."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from turnwise.engine.sample import NOTHING, draw, uniforms
+from turnwise.types import Sampling
+
+LOGITS = torch.tensor([[0.0, 1.0, 2.0, -1.0, 0.5]])
+OPEN = Sampling()
+
+
+def one(sampling: Sampling, u: float, allowed: np.ndarray = NOTHING) -> tuple[int, float, list[int]]:
+    got = draw(LOGITS, [sampling], [allowed], np.array([u]))
+    return got.ids[0], got.logprobs[0], got.supports[0].tolist()
+
+
+def test_uniform_numbers_are_even_and_differ_by_seed_and_count() -> None:
+    u = uniforms([7] * 10_000, list(range(10_000)))
+    assert abs(u.mean() - 0.5) < 0.01 and abs(u.var() - 1 / 12) < 0.005 and len(set(u.tolist())) == 10_000
+    assert uniforms([1, 2, 1], [0, 0, 1]).tolist() == [uniforms([s], [c])[0] for s, c in ((1, 0), (2, 0), (1, 1))]
+
+
+def test_frequencies_match_the_softmax_at_temperature() -> None:
+    n = 20_000
+    got = draw(LOGITS.repeat(n, 1), [Sampling(temperature=0.7)] * n, [NOTHING] * n, uniforms([3] * n, list(range(n))))
+    shares = np.bincount(got.ids, minlength=5) / n
+    np.testing.assert_allclose(shares, (LOGITS[0] / 0.7).softmax(0).numpy(), atol=0.012)
+
+
+def test_recorded_log_probabilities_are_of_the_distribution_that_was_drawn_from() -> None:
+    token, logp, support = one(Sampling(temperature=0.5), 0.3)
+    assert np.isclose(logp, float((LOGITS[0] / 0.5).log_softmax(0)[token])) and support == []
+
+
+def test_top_k_top_p_and_min_p_record_what_was_kept_and_normalise_over_it() -> None:
+    assert one(Sampling(top_k=2), 0.0)[2] == [1, 2]
+    assert one(Sampling(top_p=0.75), 0.0)[2] == [1, 2]
+    assert one(Sampling(min_p=0.3), 0.0)[2] == [1, 2]
+    token, logp, _ = one(Sampling(top_k=2), 0.999)
+    assert token == 2 and np.isclose(logp, float(LOGITS[0, [1, 2]].log_softmax(0)[1]))
+
+
+def test_allowed_tokens_are_the_only_ones_drawn() -> None:
+    choices = Sampling(choices=((0, 9), (3, 9)))
+    assert {one(choices, u, np.array([0, 3], np.int32))[0] for u in np.linspace(0, 0.999, 50)} == {0, 3}
+
+
+def test_temperature_zero_takes_the_likeliest_and_records_temperature_one() -> None:
+    token, logp, support = one(Sampling(temperature=0.0), 0.0)
+    assert token == 2 and np.isclose(logp, float(LOGITS[0].log_softmax(0)[2])) and support == []
+
+
+def test_each_row_is_drawn_under_its_own_parameters() -> None:
+    params = [OPEN, Sampling(top_k=1), Sampling(temperature=0.0)]
+    got = draw(LOGITS.repeat(3, 1), params, [NOTHING] * 3, np.array([0.01, 0.01, 0.01]))
+    assert got.ids == [0, 2, 2] and [s.tolist() for s in got.supports] == [[], [2], []]
+
+
+def test_draws_within_rounding_of_a_border_are_counted() -> None:
+    border = float(LOGITS[0].softmax(0)[0])
+    assert draw(LOGITS, [OPEN], [NOTHING], np.array([border])).near == 1
+    assert draw(LOGITS, [OPEN], [NOTHING], np.array([border / 2])).near == 0

@@ -1,0 +1,53 @@
+"""Models are loaded exactly or refused with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from turnwise.errors import ModelError
+from turnwise.model import load
+from turnwise.model.load import check
+from turnwise.testing import tiny_model
+
+
+def test_a_saved_policy_loads_with_equal_weights_and_tokenizer(tmp_path: Path) -> None:
+    policy = tiny_model(seed=3)
+    policy.save(tmp_path)
+    again = load(str(tmp_path))
+    assert all(
+        torch.equal(a, b) for a, b in zip(policy.model.state_dict().values(), again.model.state_dict().values(), strict=True)
+    )
+    text = [{"role": "user", "content": "go forward\n"}]
+    assert AutoTokenizer.from_pretrained(tmp_path).apply_chat_template(
+        text, tokenize=False
+    ) == policy.tokenizer.apply_chat_template(text, tokenize=False)
+
+
+def test_the_seed_decides_the_first_weights_and_leaves_the_global_state_alone() -> None:
+    before = torch.random.get_rng_state()
+    one, same, other = (tiny_model(seed=s).model.lm_head.weight for s in (1, 1, 2))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_model_that_does_not_load_says_what_names_exist(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="expected `tiny`, `smollm2`, a folder"):
+        load(str(tmp_path / "none"))
+
+
+def test_logits_changed_after_the_projection_are_refused() -> None:
+    policy = tiny_model()
+    policy.model.lm_head.register_forward_hook(lambda module, args, out: out * 2 if args[0].ndim == 3 else out)
+    with pytest.raises(ModelError, match="changes its logits"):
+        check(policy)
+
+
+def test_rotary_angles_that_depend_on_length_are_refused() -> None:
+    policy = tiny_model()
+    policy.model.config.rope_parameters["rope_type"] = "dynamic"
+    with pytest.raises(ModelError, match="dynamic"):
+        check(policy)
