@@ -122,6 +122,21 @@ def test_a_fork_continues_from_one_reading_and_draws_its_own_tokens() -> None:
     assert b == c and a != b and read <= 2 * (3 + 9)
 
 
+def test_siblings_read_their_prompt_once_and_draw_as_if_each_had_read_it() -> None:
+    async def one(engine: LocalEngine, seed: int) -> list[int]:
+        session = await engine.open(PROMPTS[4], OPEN, seed=seed)
+        return (await engine.step(session, [])).ids.tolist()
+
+    async def group() -> tuple[list[list[int]], int]:
+        engine = LocalEngine(tiny_model())
+        said = await asyncio.gather(*(one(engine, seed) for seed in range(4)))
+        return said, engine.counts["tokens_shared"]
+
+    said, shared = asyncio.run(group())
+    assert said == [asyncio.run(one(LocalEngine(tiny_model()), seed)) for seed in range(4)]
+    assert shared == 3 * (len(PROMPTS[4]) - 1) and len({tuple(s) for s in said}) == 4
+
+
 def test_stop_tokens_end_a_turn_and_stay_in_it() -> None:
     every = Sampling(max_tokens=50, stop_ids=tuple(range(0, 259, 2)))
 

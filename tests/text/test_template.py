@@ -17,7 +17,8 @@ COUNTING = "{{ messages | length }}{% for m in messages %}{{ m.content + '<|im_e
 # Lists the tools in front of the last message.
 WANDERING = (
     "{% for m in messages %}{% if loop.last and tools %}{{ tools | tojson }}{% endif %}"
-    "{{ '[' + m.role + ']' + m.content + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{{ '[' + m.role + ']' + m.content + '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 
 
@@ -55,38 +56,27 @@ def test_the_package_s_own_mask_is_empty_as_soon_as_one_token_is_unknown(rendere
     assert set(out.body) == {-1, 0, 1}
 
 
-def test_what_a_template_refuses_is_told_in_its_own_words(tokenizers):
-    tokenizer = tokenizers["template that appends"]
-    kept = tokenizer.chat_template
-    renderer = Template(tokenizer)
-    tokenizer.chat_template = "{{ raise_exception('users only') }}"
+def test_what_a_template_refuses_is_told_in_its_own_words(trained):
+    users = "{% if messages[0].role != 'user' %}{{ raise_exception('users only') }}{% endif %}"
+    renderer = Template(trained(users + "{% for m in messages %}{{ m.content + '<|im_end|>' }}{% endfor %}"))
     with pytest.raises(RenderError, match=r"roles \['system'\]: users only"):
         renderer.render([{"role": "system", "content": "s"}])
-    tokenizer.chat_template = kept
 
 
-def test_a_template_without_any_end_of_reply_is_refused(tokenizers):
-    tokenizer = tokenizers["template that appends"]
-    kept, tokenizer.chat_template = tokenizer.chat_template, "{% for m in messages %}{{ m.content }}.{% endfor %}"
-    eos, tokenizer.eos_token = tokenizer.eos_token, None
+def test_a_template_without_any_end_of_reply_is_refused(trained):
+    tokenizer = trained("{% for m in messages %}{{ m.content }}.{% endfor %}")
+    tokenizer.eos_token = None
     with pytest.raises(ModelError, match="no token that ends a reply"):
         Template(tokenizer)
-    tokenizer.chat_template, tokenizer.eos_token = kept, eos
 
 
-def test_a_template_that_drops_replies_is_refused(tokenizers):
-    tokenizer = tokenizers["template that appends"]
-    kept, tokenizer.chat_template = tokenizer.chat_template, "{{ messages[0].content }}"
+def test_a_template_that_drops_replies_is_refused(trained):
     with pytest.raises(ModelError, match="drops the text of replies"):
-        Template(tokenizer)
-    tokenizer.chat_template = kept
+        Template(trained("{{ messages[0].content }}"))
 
 
-def test_a_template_that_changes_its_head_is_rendered_whole_instead_of_bridged(tokenizers):
-    tokenizer = tokenizers["template that appends"]
-    kept, tokenizer.chat_template = tokenizer.chat_template, COUNTING
-    assert not Template(tokenizer).appends
-    tokenizer.chat_template = kept
+def test_a_template_that_changes_its_head_is_rendered_whole_instead_of_bridged(trained):
+    assert not Template(trained(COUNTING)).appends
 
 
 def test_arguments_that_are_not_json_reach_the_template_as_text(renderers):
@@ -121,16 +111,14 @@ def test_bodies_that_a_template_drops_or_changes_are_not_found():
     assert find(draw, messages, [0, 1, 2], draw(messages)) == {2: (4, 5)}
 
 
-def test_tools_that_move_with_the_last_message_keep_a_template_from_bridging(tokenizers):
-    tokenizer = tokenizers["template that appends"]
-    kept, tokenizer.chat_template = tokenizer.chat_template, WANDERING
+def test_tools_that_move_with_the_last_message_keep_a_template_from_bridging(trained):
+    tokenizer = trained(WANDERING)
     renderer = Template(tokenizer)
     tool = {"type": "function", "function": {"name": "look"}}
     prompt, said = renderer.render_ids([HI], add_generation_prompt=True), tokenizer.encode("go<|im_end|>")
     assert (renderer.appends, renderer.appends_tools) == (True, False)
     assert renderer.bridge_to_next_turn(prompt, said, [HI], tools=[tool]) is None
     assert renderer.bridge_to_next_turn(prompt, said, [HI]).token_ids[: len(prompt) + len(said)] == prompt + said
-    tokenizer.chat_template = kept
 
 
 def test_an_unknown_body_spreads_over_all_that_is_not_known():

@@ -33,6 +33,8 @@ class LocalSession:
     written: int = 0
     sampled: int = 0
     busy: bool = False
+    twin: LocalSession | None = None
+    """A session opened earlier with the same prompt, whose reading of it will be copied."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,11 +87,16 @@ class LocalEngine:
         self.counts: Counter[str] = Counter()
         self._pool = Pool()
         self._sessions: set[LocalSession] = set()
+        self._first: dict[tuple[int, ...], LocalSession] = {}
         self._running: list[_Request] = []
         self._loop: asyncio.Task[None] | None = None
 
     async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> LocalSession:
-        session = LocalSession(sampling, seed % 2**64, self._pool.take(), [int(i) for i in prompt_ids])
+        ids = tuple(int(i) for i in prompt_ids)
+        twin = self._first.get(ids)
+        session = LocalSession(sampling, seed % 2**64, self._pool.take(), list(ids), twin=twin)
+        if twin is None:
+            self._first[ids] = session
         self._sessions.add(session)
         return session
 
@@ -114,15 +121,15 @@ class LocalEngine:
 
     async def fork(self, session: Session, *, seed: int) -> LocalSession:
         held = self._own(session)
-        twin = LocalSession(held.sampling, seed % 2**64, self._pool.take(), list(held.ids), held.written)
-        self._pool.copy(held.slot, twin.slot, held.written)
-        self.counts["tokens_shared"] += held.written
-        self._sessions.add(twin)
-        return twin
+        branch = LocalSession(held.sampling, seed % 2**64, self._pool.take(), list(held.ids))
+        self._copy(held, branch, held.written)
+        self._sessions.add(branch)
+        return branch
 
     async def close(self, session: Session) -> None:
         held = self._own(session)
         self._sessions.remove(held)
+        self._first = {ids: first for ids, first in self._first.items() if first is not held}
         self._running = [r for r in self._running if r.session is not held]
         self._pool.give(held.slot)
 
@@ -131,6 +138,11 @@ class LocalEngine:
         self.version = version
         for session in self._sessions:
             session.written = 0
+
+    def _copy(self, source: LocalSession, target: LocalSession, tokens: int) -> None:
+        self._pool.copy(source.slot, target.slot, tokens)
+        target.written = tokens
+        self.counts["tokens_shared"] += tokens
 
     def _own(self, session: Session) -> LocalSession:
         if not isinstance(session, LocalSession) or session not in self._sessions:
@@ -160,34 +172,48 @@ class LocalEngine:
     @torch.inference_mode()
     def _advance(self) -> None:
         """One forward pass: read what each session has not, then draw a token where all is read."""
-        feeds, ready = self._plan()
+        batch, feeds, ready = self._plan()
         attend = CacheAttention(self._pool, feeds, self.policy.device)
         ids = [
-            i for r, f in zip(self._running, feeds, strict=False) for i in r.session.ids[f.written : f.written + f.count]
+            i for r, f in zip(batch, feeds, strict=True) for i in r.session.ids[f.written : f.written + f.count]
         ]
         hidden = self.policy.hidden(torch.tensor([ids], device=self.policy.device), attend.positions, attend)[0]
-        for request, feed in zip(self._running, feeds, strict=False):
+        for request, feed in zip(batch, feeds, strict=True):
             request.session.written += feed.count
         self.counts["tokens_read"] += len(ids)
         self.counts["forwards"] += 1
         ends = np.cumsum([f.count for f in feeds]) - 1
-        self._draw([self._running[i] for i in ready], hidden[torch.from_numpy(ends[ready]).to(hidden.device)])
+        self._draw([batch[i] for i in ready], hidden[torch.from_numpy(ends[ready]).to(hidden.device)])
 
-    def _plan(self) -> tuple[list[Feed], list[int]]:
-        """Shortest feeds first, at most `chunk_tokens` together; returns feeds and which of them are read to the end."""
-        self._running.sort(key=lambda r: len(r.session.ids) - r.session.written)
+    def _plan(self) -> tuple[list[_Request], list[Feed], list[int]]:
+        """Shortest feeds first, at most `chunk_tokens` together: requests, their feeds, and which are read to the end."""
+        waiting = [r for r in self._running if not self._awaits_twin(r.session)]
+        batch: list[_Request] = []
         feeds: list[Feed] = []
         ready, room = [], self.chunk_tokens
-        for i, request in enumerate(self._running):
+        for request in sorted(waiting, key=lambda r: len(r.session.ids) - r.session.written):
             left = len(request.session.ids) - request.session.written
             count = min(left, room)
             if count == 0:
                 break
+            if count == left:
+                ready.append(len(batch))
+            batch.append(request)
             feeds.append(Feed(request.session.slot, request.session.written, count))
             room -= count
-            if count == left:
-                ready.append(i)
-        return feeds, ready
+        return batch, feeds, ready
+
+    def _awaits_twin(self, session: LocalSession) -> bool:
+        """Copy what an equal prompt's session has read, all but the last token, whose logits are wanted; wait for it
+        while it is being read."""
+        twin, known = session.twin, len(session.ids) - 1
+        if twin is None or session.written or twin not in self._sessions or twin.ids[:known] != session.ids[:known]:
+            return False
+        if twin.written >= known:
+            self._copy(twin, session, known)
+            session.twin = None
+            return False
+        return any(r.session is twin for r in self._running)
 
     def _draw(self, requests: list[_Request], hidden_BW: torch.Tensor) -> None:
         if not requests:

@@ -6,7 +6,7 @@ A task's side depends on its own key alone, so tasks that are added never move a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from itertools import count, islice
 from typing import Literal
 
@@ -45,25 +45,27 @@ class TaskSet:
         """The first `n` held-out tasks, always the same ones; fewer where the source has fewer."""
         if n and not self.fraction:
             raise ConfigError("found holdout_fraction 0; expected more, since it leaves no task to evaluate on")
-        tasks = list(islice(self._read("test"), n))
+        tasks = list(islice(self._read(self.environment.tasks(), "test"), n))
         if n and not tasks:
             raise self._empty("evaluate on")
         return tasks
 
     def _epochs(self, seed: int) -> Iterator[Task]:
-        stream = not isinstance(self.environment.tasks(), Sized)
+        source = self.environment.tasks()
+        stream = not isinstance(source, Sized)
         if stream:
-            yield from self._read("train")
-        tasks = list(self._read("train"))
+            yield from self._read(source, "train")
+            source = self.environment.tasks()
+        tasks = list(self._read(source, "train"))
         if not tasks:
             raise self._empty("train on")
         for epoch in count(int(stream)):
             yield from sorted(tasks, key=lambda task: _draw(f"{seed}:{epoch}:{task.key}"))
 
-    def _read(self, wanted: Side) -> Iterator[Task]:
+    def _read(self, source: Iterable[Task], wanted: Side) -> Iterator[Task]:
         """One pass over one side of the source, in its own order."""
         seen: set[str] = set()
-        for task in self.environment.tasks():
+        for task in source:
             if task.key in seen:
                 raise DataError(
                     f"{self.environment.id} has two tasks with the key {task.key!r}; expected unique keys, since the "

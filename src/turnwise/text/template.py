@@ -144,17 +144,19 @@ class Template:
         return after(previous, lay(self.tokenizer, [Piece(self.mark), *pieces], new, skip=1))
 
     def _proves(self, history: list[Message], new: list[Message], tools: list[Tool] | None = None) -> bool:
-        """Whether bridging from this history gives the tokens that rendering everything gives."""
-        texts = attempt(self.tokenizer, history[:-1], tools, True), attempt(self.tokenizer, history, tools)
+        """Whether the template keeps this history as it is, and bridging adds the tokens that it adds."""
+        opened = attempt(self.tokenizer, history[:-1], tools, True)
+        said = attempt(self.tokenizer, history, tools)
         whole = attempt(self.tokenizer, [*history, *new], tools, True)
-        if self.close is None or whole is None or texts[0] is None or texts[1] is None:
+        if self.close is None or opened is None or said is None or whole is None:
             return False
-        prompt, said = encode(self.tokenizer, texts[0])[0], encode(self.tokenizer, texts[1])[0]
-        if said[: len(prompt)] != prompt or self.close not in said[len(prompt) :]:
+        cut = said.rfind(self.mark) + len(self.mark)
+        if cut <= len(opened) or not said.startswith(opened) or not whole.startswith(said[:cut]):
             return False
-        end = len(said) - said[::-1].index(self.close)
-        bridged = self._extend(prompt, said[len(prompt) : end], new, tools)
-        return bridged is not None and bridged.token_ids == encode(self.tokenizer, whole)[0]
+        ids, starts = encode(self.tokenizer, whole)
+        added = [token for token, start in zip(ids, starts, strict=True) if start >= cut]
+        bridged = self._extend([self.close], [self.close], new, tools)
+        return bridged is not None and bridged.token_ids[2:] == added
 
 
 def _wrote(message: Said) -> bool:

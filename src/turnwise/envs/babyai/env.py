@@ -60,6 +60,10 @@ class Babyai:
         self.world.max_steps = self.max_steps or self.world.max_steps
         # A few levels know fewer actions, and those are the first ones.
         self.actions = ACTIONS[: self.world.action_space.n]
+        if self.on_invalid not in (FEEDBACK, *self.actions):
+            raise ConfigError(
+                f"found on_invalid {self.on_invalid!r} on {self.level}; expected one of {[*self.actions]}, all it knows"
+            )
         rules = SYSTEM.format(actions=", ".join(self.actions)) + (ALL_SIX if self.actions == ACTIONS else "")
         first = f"Goal: {self.world.mission}\n{self._view()}"
         return Observation([{"role": "system", "content": rules}, {"role": "user", "content": first}])

@@ -19,7 +19,7 @@ from turnwise.types import Message, Task
 REFUSALS = (AssertionError, DisappearedBoxError, RecursionError)
 """How the planner says that it knows no way on."""
 MAX_SEARCHES = 100
-"""Path searches before one action. Ten suffice wherever the planner finds a way; on some missions it never stops."""
+"""Path searches before one action. Where the planner finds a way it makes 15 at most; elsewhere it may never stop."""
 
 
 @dataclass(frozen=True, slots=True)
