@@ -1,12 +1,12 @@
 """Everything Turnwise raises on purpose.
 
-    TurnwiseError
-      ConfigError       a config or flag: what was found, what was expected, how to mend it
-      ModelError        a model, tokenizer or template that cannot be used exactly
-      RenderError       messages that cannot become tokens
-      EngineError       a request an engine cannot serve
-      RunError          a run folder that cannot be read, resumed or written
-      DataError         turns, rows or files whose parts do not fit together
+TurnwiseError
+  ConfigError       a config or flag: what was found, what was expected, how to mend it
+  ModelError        a model, tokenizer or template that cannot be used exactly
+  RenderError       messages that cannot become tokens
+  EngineError       a request an engine cannot serve
+  RunError          a run folder that cannot be read, resumed or written
+  DataError         turns, rows or files whose parts do not fit together
 """
 
 

@@ -102,15 +102,21 @@ class Cycle:
         """Update the weights, a share of the groups at a time, and hand them to the engine."""
         advantage = advantages(trajectories, self.config.advantage)
         tally, account = Tally(), Counter[str]()
-        for members in _shares(trajectories, self.config.train.updates):
-            rows, counts = batch(trajectories, advantage, members, self.config.train)
+        shares = [
+            batch(trajectories, advantage, members, self.config.train)
+            for members in _shares(trajectories, self.config.train.updates)
+        ]
+        for _, counts in shares:
             account.update(counts)
-            if rows:
-                self.parts.trainer.update(rows, number, tally, lambda d, t: self.reporter.progress("training", d, t))
+        for rows in [rows for rows, _ in shares if rows] * self.config.train.passes:
+            self.parts.trainer.update(rows, number, tally, self._trained)
         publish(self.parts.engine, self.parts.trainer.version)
         forwarded = max(account["tokens_distinct"], 1)
         samples = {f"samples/{name}": float(n) for name, n in account.items()}
         return {**tally.metrics(), **samples, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
+
+    def _trained(self, done: int, total: int) -> None:
+        self.reporter.progress("training", done, total)
 
     async def _play(self, play: Batch, stage: str, sampling: Sampling) -> list[Trajectory]:
         """Play a batch; failed episodes are events, and a batch of nothing else ends the run."""
@@ -126,7 +132,7 @@ class Cycle:
         for error, times in errors.items():
             self.folder.event("episode_failed", stage=stage, step=play.step, error=error, times=times)
         if errors.total() == len(trajectories):
-            raise RunError(f"every episode of a batch of {len(trajectories)} failed; most often: {errors.most_common(1)}")
+            raise RunError(f"all {len(trajectories)} episodes of a batch failed; most often: {errors.most_common(1)}")
         return trajectories
 
     async def _evaluate(self) -> dict[str, float]:
@@ -141,7 +147,9 @@ class Cycle:
 
     def _save(self, done: int) -> None:
         extra = {"elapsed_s": time.perf_counter() - self.began}
-        runs.checkpoint.save(self.folder, done, lambda place: self.parts.save(place, extra), self.config.checkpoint.keep)
+        runs.checkpoint.save(
+            self.folder, done, lambda place: self.parts.save(place, extra), self.config.checkpoint.keep
+        )
 
     def _about(self, done: int) -> list[str]:
         c, policy = self.config, self.parts.policy

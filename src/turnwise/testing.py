@@ -1,4 +1,4 @@
-"""Shipped fakes, for our tests and for yours: a scripted engine, a byte tokenizer, a model small enough to train in tests."""
+"""Shipped fakes, for our tests and yours: a scripted engine, a byte tokenizer, a model of a few thousand weights."""
 
 from __future__ import annotations
 

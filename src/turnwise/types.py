@@ -49,7 +49,7 @@ class EpisodeStop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn; `choices` restricts a completion to a list of token sequences, stop token included."""
+    """How the next token is drawn; `choices` are the only completions allowed, as tokens, stop token included."""
 
     temperature: float = 1.0
     max_tokens: int = 256
@@ -192,7 +192,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Tokens a policy-gradient or supervised loss points at, one entry for each trajectory that sampled one. Arrays [E].
+    """Sampled tokens a loss points at, one entry for each trajectory that sampled one. Arrays [E].
 
     `at` is the sampled token's index in its tree or row and `source` the token that predicts it: not always at - 1,
     since a branch may begin at `at`. `trajectory` indexes the step's list of trajectories.

@@ -20,7 +20,6 @@ from turnwise.types import (
     Engine,
     Env,
     EpisodeStop,
-    Message,
     Observation,
     Sampling,
     Session,
@@ -158,5 +157,3 @@ class _Episode:
         if self.session is not None:
             await self.engine.close(self.session)
             self.session = None
-
-

@@ -117,11 +117,13 @@ class TrainConfig(Section):
     """The optimizer and the batch."""
 
     steps: Positive = 100
-    """Steps of the run: each plays `tasks` x `env.group` episodes and updates the weights `updates` times."""
+    """Steps of the run: each plays `tasks` x `env.group` episodes and learns from them."""
     tasks: Positive = 16
     """Tasks a step."""
+    passes: Positive = 1
+    """How often a step's episodes are learnt from."""
     updates: Positive = 1
-    """Optimizer steps a step; the tasks are divided among them."""
+    """Optimizer steps a pass; the tasks are divided among them."""
     lr: Annotated[float, Field(gt=0.0, lt=10.0)] = 1e-5
     """Peak learning rate."""
     warmup: Count = 0

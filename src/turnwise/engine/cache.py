@@ -88,7 +88,7 @@ def _grown(store: Tensor, slots: int, length: int) -> Tensor:
 
 
 class CacheAttention:
-    """Writes each layer's new keys and values into the pool, then attends: what a session sees is all it has written."""
+    """Writes each layer's new keys and values into the pool, then attends: a session sees all it has written."""
 
     def __init__(self, pool: Pool, feeds: Sequence[Feed], device: torch.device) -> None:
         self.pool = pool

@@ -52,10 +52,10 @@ class _Request:
 
     def add(self, token: int, logprob: float, support: Ids, version: int) -> TurnStop | None:
         """Record a sampled token; returns why the step ends, if it does."""
-        for series, value in zip(
-            (self.ids, self.logprobs, self.versions, self.supports), (token, logprob, version, support), strict=True
-        ):
-            series.append(value)  # type: ignore[arg-type]
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.versions.append(version)
+        self.supports.append(support)
         self.session.ids.append(token)
         self.session.sampled += 1
         if self.node is not None:
@@ -107,7 +107,7 @@ class LocalEngine:
         held.ids.extend(int(i) for i in new_ids)
         limit = held.sampling.max_tokens if max_tokens is None else max_tokens
         if not held.ids or limit < 1:
-            raise EngineError(f"found {len(held.ids)} tokens to read and max_tokens {limit}; expected at least one each")
+            raise EngineError(f"found {len(held.ids)} tokens to read and max_tokens {limit}; expected at least 1")
         node = trie(held.sampling.choices) if held.sampling.choices else None
         request = _Request(held, limit, node, asyncio.get_running_loop().create_future())
         self._running.append(request)
@@ -134,7 +134,7 @@ class LocalEngine:
         self._pool.give(held.slot)
 
     def update(self, version: int) -> None:
-        """The shared weights have changed: from here tokens carry `version`, and live sessions read again what they hold."""
+        """The shared weights have changed: tokens now carry `version`, and live sessions read again what they hold."""
         self.version = version
         for session in self._sessions:
             session.written = 0
@@ -158,7 +158,7 @@ class LocalEngine:
                 return
             try:
                 self._advance()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is handed to every caller
                 self._fail(error)
                 return
 
@@ -174,9 +174,7 @@ class LocalEngine:
         """One forward pass: read what each session has not, then draw a token where all is read."""
         batch, feeds, ready = self._plan()
         attend = CacheAttention(self._pool, feeds, self.policy.device)
-        ids = [
-            i for r, f in zip(batch, feeds, strict=True) for i in r.session.ids[f.written : f.written + f.count]
-        ]
+        ids = [i for r, f in zip(batch, feeds, strict=True) for i in r.session.ids[f.written : f.written + f.count]]
         hidden = self.policy.hidden(torch.tensor([ids], device=self.policy.device), attend.positions, attend)[0]
         for request, feed in zip(batch, feeds, strict=True):
             request.session.written += feed.count
@@ -186,7 +184,7 @@ class LocalEngine:
         self._draw([batch[i] for i in ready], hidden[torch.from_numpy(ends[ready]).to(hidden.device)])
 
     def _plan(self) -> tuple[list[_Request], list[Feed], list[int]]:
-        """Shortest feeds first, at most `chunk_tokens` together: requests, their feeds, and which are read to the end."""
+        """Shortest feeds first, at most `chunk_tokens` together: requests, feeds, and which are read to the end."""
         waiting = [r for r in self._running if not self._awaits_twin(r.session)]
         batch: list[_Request] = []
         feeds: list[Feed] = []
@@ -223,19 +221,17 @@ class LocalEngine:
         u = uniforms([s.seed for s in sessions], [s.sampled for s in sessions])
         draws = draw(self.policy.head(hidden_BW), [s.sampling for s in sessions], allowed, u)
         self.counts["near_ties"] += draws.near
-        for request, token, logprob, support in zip(
-            requests, draws.ids, draws.logprobs, draws.supports, strict=True
-        ):
+        for request, token, logprob, support in zip(requests, draws.ids, draws.logprobs, draws.supports, strict=True):
             self._record(request, token, logprob, support)
 
     def _record(self, request: _Request, token: int, logprob: float, support: Ids) -> None:
-        """Add a drawn token, and after it every token the trie leaves no choice about, unread until the next forward."""
+        """Add a drawn token, and after it all that the trie leaves no choice about, unread until the next forward."""
         stop = request.add(token, logprob, support, self.version)
         while stop is None and request.node is not None and len(request.node.children) == 1:
             only = request.node.allowed
             stop = request.add(int(only[0]), 0.0, only, self.version)
             self.counts["tokens_forced"] += 1
-        self.counts["tokens_sampled"] = self.counts["tokens_sampled"] + 1
+        self.counts["tokens_sampled"] += 1
         if stop is not None:
             self._running.remove(request)
             if not request.done.done():

@@ -40,7 +40,8 @@ def uniforms(seeds: Sequence[int], counts: Sequence[int]) -> NDArray[np.float64]
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    u: NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return u
 
 
 def draw(logits_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids], u_B: NDArray[np.float64]) -> Draws:

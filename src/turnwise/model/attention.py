@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,12 @@ def blocks(visible_until: NDArray[np.int32]) -> list[Block]:
     """
     length = len(visible_until)
     borders = [0, *(int(x) for x in np.unique(visible_until) if x < length), length]
-    found = []
-    for start, end in zip(borders, borders[1:], strict=False):
+    found: list[Block] = []
+    for start, end in pairwise(borders):
         seen = _runs(visible_until[:start] > start)
         step = LONGEST_MASKED if seen else end - start
-        for s in range(start, end, step):
-            found.append(Block(s, min(s + step, end), seen if s == start else _joined(seen, (start, s))))
+        cuts = range(start, end, step)
+        found += [Block(s, min(s + step, end), seen if s == start else _joined(seen, (start, s))) for s in cuts]
     return found
 
 
@@ -76,7 +77,7 @@ def _by_block(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
     """Exact attention that visits only visible keys: one causal or masked call for each block."""
     plan = [(b, _mask(b, device)) for b in blocks(visible_until)]
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         out = []
         for b, mask in plan:
             parts = [*b.seen, (b.start, b.end)]
@@ -118,7 +119,7 @@ def _flex(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
     mask = flex_mask(torch.from_numpy(visible_until).to(device))
     kernel = _compiled_flex()
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         out: Tensor = kernel(q, k, v, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
         return out
 
@@ -138,7 +139,7 @@ def _compiled_flex() -> Callable[..., Tensor]:
     return _flex_kernel
 
 
-def _causal(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def _causal(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     return sdpa(q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=True)
 
 
@@ -147,7 +148,7 @@ INEXACT = ("sliding_window", "softcap", "s_aux", "position_bias", "chunk_size")
 
 
 def attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """The function transformers calls in every layer; queries and keys arrive rotated."""
     asked = [name for name in INEXACT if kwargs.get(name) is not None]
@@ -163,7 +164,7 @@ def attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*args: Any, **kwargs: Any) -> None:  # noqa: ARG001 - transformers' signature
+def _no_mask(*_: Any, **__: Any) -> None:
     """Visibility travels in `attend`, so transformers need not build a mask."""
 
 

@@ -31,7 +31,8 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     @property
     def vocab(self) -> int:
@@ -62,12 +63,14 @@ def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         with contextlib.redirect_stderr(io.StringIO()):
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=getattr(torch, dtype), attn_implementation=NAME
-            )
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation=NAME)
     except (OSError, ValueError) as error:
-        raise ModelError(f"found model {name!r}, which does not load: {str(error).splitlines()[0]}; {EXPECTED}") from error
-    return check(Policy(model.to(pick(device)), tokenizer))
+        raise ModelError(
+            f"found model {name!r}, which does not load: {str(error).splitlines()[0]}; {EXPECTED}"
+        ) from error
+    policy = Policy(model, tokenizer)
+    policy.model.to(pick(device))
+    return check(policy)
 
 
 def pick(device: str) -> torch.device:

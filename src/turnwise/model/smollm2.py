@@ -63,8 +63,6 @@ def _convert(file: Path, target: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
     model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
     del model.config.quantization_config
-    model.is_quantized = False
-    model.hf_quantizer = None
+    vars(model).update(is_quantized=False, hf_quantizer=None)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-

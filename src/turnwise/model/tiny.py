@@ -52,9 +52,11 @@ def build(texts: Iterable[str], config: TinyConfig, seed: int, device: str = "au
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=False,
-        attn_implementation=NAME,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(shape)
-    return check(Policy(model.float().to(pick(device)), tokenizer))
+    model.set_attn_implementation(NAME)
+    policy = Policy(model.float(), tokenizer)
+    policy.model.to(pick(device))
+    return check(policy)

@@ -1,4 +1,4 @@
-"""Trees to rows of a fixed token budget, best-fit decreasing; what does not fit is cut and counted, never lost silently."""
+"""Trees to rows of a fixed token budget, best-fit decreasing; what does not fit is cut and counted."""
 
 from __future__ import annotations
 

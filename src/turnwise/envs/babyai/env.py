@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from turnwise.envs.babyai.level import World, build, spec
-from turnwise.envs.babyai.render import describe
+from turnwise.envs.babyai.render import Image, describe
 from turnwise.errors import ConfigError, DataError
 from turnwise.types import Message, Observation, Task
 
@@ -65,7 +65,7 @@ class Babyai:
                 f"found on_invalid {self.on_invalid!r} on {self.level}; expected one of {[*self.actions]}, all it knows"
             )
         rules = SYSTEM.format(actions=", ".join(self.actions)) + (ALL_SIX if self.actions == ACTIONS else "")
-        first = f"Goal: {self.world.mission}\n{self._view()}"
+        first = f"Goal: {self.world.mission}\n{describe(self.world.gen_obs()['image'])}"
         return Observation([{"role": "system", "content": rules}, {"role": "user", "content": first}])
 
     async def step(self, message: Message) -> Observation:
@@ -78,10 +78,10 @@ class Babyai:
         if action is None:
             self.invalid += 1
             action = None if self.on_invalid == FEEDBACK else self.on_invalid
-        feedback, won = self._act(action)
+        feedback, won, image = self._act(action)
         steps, limit = self.world.step_count, self.world.max_steps
         self.done = self.done or won or steps >= limit
-        content = "\n".join([*feedback, self._view()])
+        content = "\n".join([*feedback, describe(image)])
         seen = Observation([{"role": "user", "content": content}], done=self.done)
         if self.done:
             seen.reward = 1.0 - self.time_cost * steps / limit if won else 0.0
@@ -93,19 +93,15 @@ class Babyai:
         if self.world is not None:
             self.world.close()
 
-    def _act(self, action: str | None) -> tuple[list[str], bool]:
-        """Change the world by one action, or by none; whether that won, and what to say if nothing happened."""
+    def _act(self, action: str | None) -> tuple[list[str], bool, Image]:
+        """Change the world by one action, or by none: what to say if nothing happened, whether it won, and the view."""
         assert self.world is not None
         if action is None:
             self.world.step_count += 1
-            return [f"Invalid reply. Valid: {', '.join(self.actions)}."], False
+            return [f"Invalid reply. Valid: {', '.join(self.actions)}."], False, self.world.gen_obs()["image"]
         before = _state(self.world)
-        _, reward, self.done, _, _ = self.world.step(ACTIONS.index(action))
-        return ([f"You can not {action}."] if _state(self.world) == before else []), reward > 0
-
-    def _view(self) -> str:
-        assert self.world is not None
-        return describe(self.world.gen_obs()["image"])
+        seen, reward, self.done, _, _ = self.world.step(ACTIONS.index(action))
+        return ([f"You can not {action}."] if _state(self.world) == before else []), reward > 0, seen["image"]
 
 
 def parse(message: Message, actions: tuple[str, ...]) -> str | None:

@@ -18,9 +18,8 @@ def test_a_saved_policy_loads_with_equal_weights_and_tokenizer(tmp_path: Path) -
     policy = tiny_model(seed=3)
     policy.save(tmp_path)
     again = load(str(tmp_path))
-    assert all(
-        torch.equal(a, b) for a, b in zip(policy.model.state_dict().values(), again.model.state_dict().values(), strict=True)
-    )
+    states = [p.model.state_dict().values() for p in (policy, again)]
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
     text = [{"role": "user", "content": "go forward\n"}]
     assert AutoTokenizer.from_pretrained(tmp_path).apply_chat_template(
         text, tokenize=False
