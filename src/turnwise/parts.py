@@ -68,7 +68,7 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         policy=policy,
         renderer=renderer,
         engine=LocalEngine(policy),
-        trainer=Trainer(policy, config.train, choose_loss(config.loss)),
+        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss.entropy),
         sampling=sampling(config.env.sampling, renderer),
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
     )

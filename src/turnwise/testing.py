@@ -13,15 +13,18 @@ from turnwise.errors import EngineError
 from turnwise.model import Policy, tiny
 from turnwise.types import Completion, Sampling, Session, Support, TurnStop
 
+BYTES = 259
+"""A token for each byte, and three special ones."""
+
 
 def byte_tokenizer() -> Any:
     """A Hugging Face tokenizer whose tokens are single bytes, with the ChatML special tokens and template."""
-    return tiny.train_tokenizer([], vocab=259)
+    return tiny.train_tokenizer([], vocab=BYTES)
 
 
 def tiny_model(seed: int = 0, **shape: int) -> Policy:
     """A random model over the byte tokenizer; `shape` overrides TinyConfig's fields."""
-    config = TinyConfig(**{"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, **shape})
+    config = TinyConfig(**{"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "vocab": BYTES, **shape})
     return tiny.build([], config, seed, device="cpu")
 
 
@@ -37,41 +40,54 @@ class FakeSession:
 class FakeEngine:
     """Implements types.Engine: each session gives the scripted replies in order, every token with log-probability -1.
 
-    `read` lists what each step was fed, so that a test can compare it.
+    `read` lists what each step was fed, so that a test can compare it. A fork says the script from its beginning.
     """
 
     def __init__(self, replies: Sequence[Sequence[int]]) -> None:
         self.replies = replies
         self.read: list[list[int]] = []
-        self.open_sessions = 0
+        self._sessions: set[FakeSession] = set()
+
+    @property
+    def open_sessions(self) -> int:
+        return len(self._sessions)
 
     async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> FakeSession:  # noqa: ARG002
-        self.open_sessions += 1
-        return FakeSession(sampling, iter(self.replies), list(prompt_ids))
+        return self._hold(FakeSession(sampling, iter(self.replies), list(prompt_ids)))
 
     async def step(self, session: Session, new_ids: Sequence[int], max_tokens: int | None = None) -> Completion:
-        assert isinstance(session, FakeSession)
-        session.ids.extend(new_ids)
+        held = self._own(session)
+        held.ids.extend(new_ids)
         self.read.append(list(new_ids))
-        reply = next(session.replies, None)
+        limit = held.sampling.max_tokens if max_tokens is None else max_tokens
+        if not held.ids or limit < 1:
+            raise EngineError(f"found {len(held.ids)} tokens to read and max_tokens {limit}; expected at least 1")
+        reply = next(held.replies, None)
         if reply is None:
             raise EngineError(f"the script holds {len(self.replies)} replies and all are said; give FakeEngine more")
-        limit = session.sampling.max_tokens if max_tokens is None else max_tokens
         said = np.array(reply[:limit], np.int32)
-        session.ids.extend(said.tolist())
+        held.ids.extend(said.tolist())
         whole = len(said) == len(reply)
         return Completion(
             ids=said,
             logprobs=np.full(len(said), -1.0, np.float32),
             policy_versions=np.zeros(len(said), np.int32),
             stop_reason=TurnStop.STOP if whole else TurnStop.LENGTH,
-            support=Support.whole(len(said)) if session.sampling.restricted else None,
+            support=Support.whole(len(said)) if held.sampling.restricted else None,
         )
 
     async def fork(self, session: Session, *, seed: int) -> FakeSession:  # noqa: ARG002
-        assert isinstance(session, FakeSession)
-        self.open_sessions += 1
-        return FakeSession(session.sampling, iter(self.replies), list(session.ids))
+        held = self._own(session)
+        return self._hold(FakeSession(held.sampling, iter(self.replies), list(held.ids)))
 
-    async def close(self, session: Session) -> None:  # noqa: ARG002
-        self.open_sessions -= 1
+    async def close(self, session: Session) -> None:
+        self._sessions.remove(self._own(session))
+
+    def _hold(self, session: FakeSession) -> FakeSession:
+        self._sessions.add(session)
+        return session
+
+    def _own(self, session: Session) -> FakeSession:
+        if not isinstance(session, FakeSession) or session not in self._sessions:
+            raise EngineError("found a session this engine does not hold (closed, or another engine's); open a new one")
+        return session

@@ -63,4 +63,15 @@ async def rollout(
         progress(done, total)
         return played
 
-    return await asyncio.gather(*(one(g, s) for g in range(len(batch.tasks)) for s in range(batch.group)))
+    episodes = [asyncio.create_task(one(g, s)) for g in range(len(batch.tasks)) for s in range(batch.group)]
+    try:
+        return await asyncio.gather(*episodes)
+    finally:
+        await _end(episodes)
+
+
+async def _end(episodes: Sequence[asyncio.Task[Trajectory]]) -> None:
+    """When one episode has raised, the others are cancelled and have closed everything before the error goes on."""
+    for episode in episodes:
+        episode.cancel()
+    await asyncio.gather(*episodes, return_exceptions=True)

@@ -13,7 +13,10 @@ from importlib import import_module
 from turnwise import __version__
 from turnwise.errors import ConfigError, TurnwiseError
 
-COMMANDS = {"train": "train a model: play episodes, learn from them, save checkpoints"}
+COMMANDS = {
+    "train": "train a model: play episodes, learn from them, save checkpoints",
+    "doctor": "is sampling and training of a model exact?",
+}
 """Command to its line of help. The module turnwise.cli.COMMAND holds `run(args) -> exit code`."""
 
 

@@ -11,7 +11,14 @@ from turnwise.config.section import Section
 NonNegative = Annotated[float, Field(ge=0.0)]
 
 
-class DppoConfig(Section):
+class Options(Section):
+    """What any loss may add."""
+
+    entropy: NonNegative = 0.0
+    """Reward for the exact entropy of the distribution each token was drawn from."""
+
+
+class DppoConfig(Options):
     """Drops tokens whose probability has already moved the wanted way by more than a bound."""
 
     type: Literal["dppo"] = "dppo"
@@ -26,7 +33,7 @@ class DppoConfig(Section):
     """Weight of the squared log-ratio."""
 
 
-class GrpoConfig(Section):
+class GrpoConfig(Options):
     """Clipped importance ratios."""
 
     type: Literal["grpo"] = "grpo"
@@ -37,7 +44,7 @@ class GrpoConfig(Section):
     """Upper clip of the ratio: 1 + high."""
 
 
-class SftConfig(Section):
+class SftConfig(Options):
     """Cross-entropy on sampled tokens; rewards play no part."""
 
     type: Literal["sft"] = "sft"

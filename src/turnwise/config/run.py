@@ -29,6 +29,8 @@ class TinyConfig(Section):
     """Largest vocabulary; the tokenizer stops earlier when the text has no more merges."""
     context: Positive = 4096
     """Longest sequence."""
+    init: Annotated[float, Field(gt=0.0)] = 0.09
+    """Spread of the first weights; the 0.02 usual for widths of thousands learns slowly at this size."""
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

@@ -16,4 +16,5 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     middle = share + Z * Z / (2 * n)
     reach = Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
     scale = 1 + Z * Z / n
-    return (middle - reach) / scale, (middle + reach) / scale
+    # Rounding must not push a bound past the share itself: at 0 of n the lower one is exactly 0.
+    return max(0.0, min(share, (middle - reach) / scale)), min(1.0, max(share, (middle + reach) / scale))

@@ -52,6 +52,7 @@ def build(texts: Iterable[str], config: TinyConfig, seed: int, device: str = "au
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=False,
+        initializer_range=config.init,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

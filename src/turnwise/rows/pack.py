@@ -39,7 +39,7 @@ def pack(trees: Sequence[Tree], budget: int) -> tuple[list[Row], Counter[str]]:
 
     Lengths 5, 3, 3, 2 in rows of 6: (5), (3, 3), (2). Returns rows and how many entries were cut, by reason.
     """
-    dropped: Counter[str] = Counter()
+    dropped = Counter({"over_budget": 0})
     bins: list[list[Tree]] = []
     room: list[int] = []
     for tree in sorted((t for t in trees if len(t.entries)), key=len, reverse=True):

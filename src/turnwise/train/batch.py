@@ -18,7 +18,7 @@ def batch(
 
     eligible tokens = trained + dropped, by reason.
     """
-    counts: Counter[str] = Counter()
+    counts = Counter({"tokens_eligible": 0, "dropped/sampled_twice": 0, "dropped/no_signal": 0})
     trees: list[Tree] = []
     for members in _shared(trajectories, numbers, config.share):
         merged = merge([trajectories[i] for i in members], members)

@@ -25,10 +25,11 @@ from turnwise.types import Support
 class Trainer:
     """Owns the optimizer and counts its steps: `version` is the policy version that sampled tokens carry."""
 
-    def __init__(self, policy: Policy, config: TrainConfig, loss: Loss) -> None:
+    def __init__(self, policy: Policy, config: TrainConfig, loss: Loss, entropy: float = 0.0) -> None:
         self.policy = policy
         self.config = config
         self.loss = loss
+        self.entropy = entropy
         self.version = 0
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
@@ -64,7 +65,7 @@ class Trainer:
         with torch.no_grad():
             tally.add(len(e), {"loss/total": result.loss, **result.sums})
             _observe(scores, tokens.sampler_logp_E, torch.from_numpy(e.version == self.version).to(device), tally)
-        return result.loss
+        return result.loss - self.entropy * scores.entropy_E.sum() if self.entropy else result.loss
 
     def state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "version": self.version}

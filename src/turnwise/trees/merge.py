@@ -64,12 +64,13 @@ def merge(trajectories: Sequence[Trajectory], numbers: Sequence[int] | None = No
 
 
 def _checked(turn: Turn, index: int) -> None:
-    lengths = {len(turn.completion_ids), len(turn.logprobs), len(turn.policy_versions)}
+    supports = len(turn.completion_ids) if turn.support is None else len(turn.support.offsets) - 1
+    lengths = {len(turn.completion_ids), len(turn.logprobs), len(turn.policy_versions), supports}
     if len(lengths) != 1 or not len(turn.prompt_ids):
         raise DataError(
             f"turn {index}: found {len(turn.prompt_ids)} prompt tokens, {len(turn.completion_ids)} sampled tokens, "
-            f"{len(turn.logprobs)} log-probabilities, {len(turn.policy_versions)} policy versions; "
-            "expected a prompt and one log-probability and version for each sampled token"
+            f"{len(turn.logprobs)} log-probabilities, {len(turn.policy_versions)} policy versions, {supports} supports; "
+            "expected a prompt, and one log-probability, version and support (if any) for each sampled token"
         )
 
 
@@ -174,7 +175,8 @@ def _layout(root: _Branch) -> _Layout:
         _joined([np.arange(depth, depth + b.end - b.start) for b, _, _, depth in placed]),
         parents,
         _joined([np.full(b.end - b.start, end) for (b, *_), end in zip(placed, borders, strict=True)]),
-        len(placed),
+        # A leaf that others were stored behind grew by a child; the two are one branch.
+        sum(len(b.children) != 1 for b, *_ in placed),
     )
 
 

@@ -1,0 +1,142 @@
+"""Variants in, their figures out: each runs in a process of its own, so that peaks of memory do not mix, and they take
+turns (A B C A B C ...), so that a machine that slows down slows them all."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from turnwise.errors import RunError
+
+Figures = dict[str, float]
+Step = Callable[[], Figures]
+"""Does the work once and returns what is to be known of it; how long it took is measured around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """`make(*args)` is called in the variant's own process, not timed, and returns the step that is repeated."""
+
+    name: str
+    make: Callable[..., Step]
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class Measured:
+    """Every round of a variant, each with its `seconds`; `peak_mb` is the most memory its process ever held."""
+
+    warmup: list[Figures] = field(default_factory=list)
+    repeats: list[Figures] = field(default_factory=list)
+    peak_mb: float = 0.0
+
+    def values(self, figure: str) -> list[float]:
+        return [repeat[figure] for repeat in self.repeats]
+
+    def median(self, figure: str) -> float:
+        return median(self.values(figure))
+
+    def spread(self, figure: str) -> tuple[float, float]:
+        """Lowest and highest: few repeats have no quartiles worth the name."""
+        return min(self.values(figure)), max(self.values(figure))
+
+
+def measure(
+    variants: Sequence[Variant], repeats: int, warmup: int = 1, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Measured]:
+    """Run every variant once a round; `say` is told of each."""
+    with _workers(variants) as workers:
+        found = {worker.name: Measured() for worker in workers}
+        for number in range(warmup + repeats):
+            title = f"warm-up {number + 1}/{warmup}" if number < warmup else f"repeat {number - warmup + 1}/{repeats}"
+            for worker in workers:
+                figures = worker.step()
+                one = found[worker.name]
+                (one.warmup if number < warmup else one.repeats).append(figures)
+                say(f"{title}: {worker.name} {figures['seconds']:.2f} s")
+        for worker in workers:
+            found[worker.name].peak_mb = worker.peak()
+    return found
+
+
+@contextmanager
+def _workers(variants: Sequence[Variant]) -> Iterator[list[_Worker]]:
+    """One process a variant, made one after the other; none is left behind."""
+    workers: list[_Worker] = []
+    try:
+        for variant in variants:
+            workers.append(_Worker(variant))
+            workers[-1].receive()
+        yield workers
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+class _Worker:
+    """A variant's process, which waits between its rounds."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.name = variant.name
+        context = get_context("spawn")
+        self.pipe, far = context.Pipe()
+        self.process = context.Process(target=_serve, args=(far, variant), daemon=True)
+        self.process.start()
+        far.close()
+
+    def step(self) -> Figures:
+        self.pipe.send("step")
+        figures: Figures = self.receive()
+        return figures
+
+    def peak(self) -> float:
+        self.pipe.send("peak")
+        return float(self.receive())
+
+    def receive(self) -> Any:
+        """The process's next word."""
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise RunError(
+                f"the process of variant {self.name!r} ended with exit code {self.process.exitcode}; expected figures: "
+                "its own words stand above (-9 is most often too little memory: measure less at once)"
+            ) from None
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def _serve(pipe: Connection, variant: Variant) -> None:
+    """The life of a variant's process: make, then answer until it is ended."""
+    step = variant.make(*variant.args)
+    pipe.send("ready")
+    while True:
+        if pipe.recv() == "peak":
+            pipe.send(peak_mb())
+        else:
+            began = time.perf_counter()
+            figures = step()
+            pipe.send({**figures, "seconds": time.perf_counter() - began})
+
+
+def peak_mb() -> float:
+    """The most resident memory this process ever held, in MiB; Linux's other count would include its parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / 2**20 if sys.platform == "darwin" else size / 1024

@@ -1,0 +1,71 @@
+"""`turnwise doctor --model M`: is sampling and training of this model exact? Exit code 1 if a case is over the threshold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnwise.cli.page import page, show
+from turnwise.config import load
+from turnwise.config.doctor import DoctorConfig
+from turnwise.config.run import TinyConfig
+from turnwise.errors import ConfigError
+
+OPTIONS = {"--json PATH": "also write the figures to a file"}
+USAGE = "turnwise doctor --model M [--key value ...]"
+ABOUT = """Samples conversations of several turns in the engine, replays them in the trainer's forward, alone, packed and as
+a tree, and compares the log-probability of every sampled token. A difference means the trainer does not train what was
+sampled."""
+
+
+def run(args: list[str]) -> int:
+    """Examine, print a table, and say what to do where something is wrong."""
+    if {"-h", "--help"} & set(args):
+        show(page(USAGE, ABOUT, OPTIONS, DoctorConfig))
+        return 0
+    target, words = json_path(args)
+    config = load(words, DoctorConfig)
+    cases = _examine(config)
+    return _tell(config, cases, target, ["turnwise doctor", *args])
+
+
+def json_path(args: list[str]) -> tuple[Path | None, list[str]]:
+    """Take `--json PATH` out of the words."""
+    if "--json" not in args:
+        return None, args
+    at = args.index("--json")
+    if at + 1 == len(args) or args[at + 1].startswith("--"):
+        raise ConfigError("found --json without a path; expected `--json PATH`")
+    return Path(args[at + 1]), args[:at] + args[at + 2 :]
+
+
+def _examine(config: DoctorConfig) -> list[dict[str, float | str]]:
+    """Everything from here on may import torch."""
+    from turnwise.evals.parity import SAID, examine
+    from turnwise.model import load as load_model
+    from turnwise.model import tiny
+
+    if config.model == "tiny":
+        policy = tiny.build(SAID, TinyConfig(), config.seed, config.device)
+    else:
+        policy = load_model(config.model, config.dtype, config.device)
+    return examine(policy, config)
+
+
+def _tell(config: DoctorConfig, cases: list[dict[str, float | str]], target: Path | None, command: list[str]) -> int:
+    from rich.console import Console
+
+    from turnwise.bench import report
+
+    Console().print(report.table(cases))
+    if target:
+        report.write(target, " ".join(command), cases)
+    wrong = [str(c["name"]) for c in cases if float(c["max_abs_diff"]) > config.threshold]
+    if not wrong:
+        print(f"{config.model} is exact: every difference is at most {config.threshold:g}")
+        return 0
+    print(
+        f"{config.model} is not exact in {', '.join(wrong)}: over {config.threshold:g}. In bfloat16 differences near 0.05 "
+        "are rounding: judge with --dtype float32. In float32, `plain` points at the attention or the rotary positions, "
+        "`turns` at the cache, `packed` and `fork` at what tokens of a row can see."
+    )
+    return 1

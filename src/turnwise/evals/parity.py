@@ -1,0 +1,160 @@
+"""Is a model exact? Sample conversations in the engine, replay them in the trainer's forward, compare log-probabilities.
+
+Each case differs in what is sampled (one turn, many, forks) and how it is replayed (alone, packed, as one tree).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from turnwise.config.doctor import DoctorConfig
+from turnwise.engine import LocalEngine
+from turnwise.errors import ModelError
+from turnwise.model import Policy
+from turnwise.rows import Row, pack
+from turnwise.train.step import score_row
+from turnwise.trees import merge
+from turnwise.types import Completion, Sampling, Session, Task, Trajectory, Turn
+
+SAID = (
+    "You see a red ball 2 steps forward and 1 step left, and a wall 3 steps to the right. What do you do?",
+    "That did not help: the door is still closed, and the key lies behind you.",
+    "The tool answered: 17 apples, 4 pears, no error. Continue.",
+    "Write the next number of the series 2, 3, 5, 8, 13.",
+)
+"""What an environment might say; every turn reads one of these."""
+
+Differences = NDArray[np.float64]
+
+
+def examine(policy: Policy, config: DoctorConfig) -> list[dict[str, float | str]]:
+    """One line of figures a case: name, max_abs_diff, mean_abs_diff, tokens."""
+    return [{"name": name, **_figures(case(policy, config))} for name, case in CASES.items()]
+
+
+def _figures(differences: Differences) -> dict[str, float]:
+    return {
+        "max_abs_diff": float(differences.max()),
+        "mean_abs_diff": float(differences.mean()),
+        "tokens": float(len(differences)),
+    }
+
+
+def _plain(policy: Policy, config: DoctorConfig) -> Differences:
+    """One turn each, sampled together, replayed alone."""
+    return _alone(policy, _talks(policy, config.model_copy(update={"turns": 1})))
+
+
+def _turns(policy: Policy, config: DoctorConfig) -> Differences:
+    """Many turns each, replayed alone: the cache must have held exactly what was said."""
+    return _alone(policy, _talks(policy, config))
+
+
+def _packed(policy: Policy, config: DoctorConfig) -> Differences:
+    """Many turns each, replayed side by side in one row."""
+    talks = _talks(policy, config)
+    return _compare(policy, _rows([[talk] for talk in talks]))
+
+
+def _fork(policy: Policy, config: DoctorConfig) -> Differences:
+    """Siblings that continue one conversation, some with a history whose tail was re-tokenised, replayed as one tree."""
+    return _compare(policy, _rows([asyncio.run(_siblings(policy, config))]))
+
+
+CASES: dict[str, Callable[[Policy, DoctorConfig], Differences]] = {
+    "plain": _plain,
+    "turns": _turns,
+    "packed": _packed,
+    "fork": _fork,
+}
+
+
+def _alone(policy: Policy, talks: Sequence[Trajectory]) -> Differences:
+    return np.concatenate([_compare(policy, _rows([[talk]])) for talk in talks])
+
+
+def _rows(trees: Sequence[Sequence[Trajectory]]) -> list[Row]:
+    """All trees in one row, however long."""
+    merged = [tree for members in trees for tree in merge(members)]
+    rows, cut = pack(merged, sum(len(tree) for tree in merged))
+    assert not cut.total()
+    return rows
+
+
+@torch.inference_mode()
+def _compare(policy: Policy, rows: Sequence[Row]) -> Differences:
+    """|trainer - sampler| of every sampled token."""
+    pairs = [(score_row(policy, row).logp_E.double().cpu().numpy(), row.entries.sampler_logp) for row in rows]
+    found = np.concatenate([np.abs(trainer - sampler) for trainer, sampler in pairs])
+    if not np.isfinite(found).all():
+        raise ModelError(f"found {int((~np.isfinite(found)).sum())} log-probabilities that are not finite numbers")
+    return found
+
+
+def _talks(policy: Policy, config: DoctorConfig) -> list[Trajectory]:
+    async def together() -> list[Trajectory]:
+        engine = LocalEngine(policy)
+        return list(await asyncio.gather(*(_talk(engine, config, n) for n in range(config.sessions))))
+
+    return asyncio.run(together())
+
+
+async def _talk(engine: LocalEngine, config: DoctorConfig, number: int) -> Trajectory:
+    """One conversation; they differ in length and in sampling, so that the batch is ragged."""
+    said, sampling = _said(engine.policy), _sampling(config, number)
+    trajectory = Trajectory("doctor", Task(f"{number}"), number, 0, config.seed)
+    session = await engine.open(said[number % len(said)] * (1 + number % 3), sampling, seed=config.seed + number)
+    for turn in range(config.turns):
+        new = said[(number + turn) % len(said)] if turn else []
+        trajectory.turns.append(await _step(engine, session, new, sampling))
+    await engine.close(session)
+    return trajectory
+
+
+async def _siblings(policy: Policy, config: DoctorConfig) -> list[Trajectory]:
+    """Two turns in common; then each sibling goes on from a fork, every second one from a changed history."""
+    engine, said = LocalEngine(policy), _said(policy)
+    sampling = _sampling(config, 0)
+    root = await engine.open(said[0], sampling, seed=config.seed)
+    shared = [await _step(engine, root, new, sampling) for new in ([], said[1])]
+    found = []
+    for number in range(config.sessions):
+        session: Session = await engine.fork(root, seed=config.seed + 100 + number)
+        if number % 2:
+            drifted = [*root.ids[:-2], *said[3][:2]]
+            await engine.close(session)
+            session = await engine.open(drifted, sampling, seed=config.seed + 100 + number)
+        turns = [await _step(engine, session, said[(number + t) % len(said)], sampling) for t in range(config.turns)]
+        await engine.close(session)
+        found.append(Trajectory("doctor", Task(f"{number}"), 0, number, config.seed, turns=[*shared, *turns]))
+    return found
+
+
+async def _step(engine: LocalEngine, session: Session, new: Sequence[int], sampling: Sampling) -> Turn:
+    prompt = [*session.ids, *new]
+    done: Completion = await engine.step(session, new)
+    return Turn(
+        np.array(prompt, np.int32),
+        done.ids,
+        done.logprobs,
+        done.policy_versions,
+        done.stop_reason,
+        support=done.support,
+        temperature=sampling.temperature,
+    )
+
+
+def _said(policy: Policy) -> list[list[int]]:
+    return [list(policy.tokenizer.encode(text, add_special_tokens=False)) for text in SAID]
+
+
+def _sampling(config: DoctorConfig, number: int) -> Sampling:
+    """Free, cooler, or restricted to a recorded support, in turn."""
+    base = Sampling(max_tokens=config.max_tokens)
+    return (base, replace(base, temperature=0.7), replace(base, top_p=0.9, top_k=40))[number % 3]

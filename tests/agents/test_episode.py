@@ -1,0 +1,161 @@
+"""One episode against a scripted engine: what is recorded, what the engine is fed, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from toy import Toy
+
+from turnwise.agents import Limits, play
+from turnwise.errors import EngineError
+from turnwise.testing import FakeEngine, FakeSession, byte_tokenizer
+from turnwise.text import ChatML, Template
+from turnwise.types import EpisodeStop, Sampling, Task, Trajectory, TurnStop
+
+TOKENIZER = byte_tokenizer()
+CHATML = ChatML(TOKENIZER)
+END = TOKENIZER.convert_tokens_to_ids("<|im_end|>")
+WIDE = Limits(turns=8, tokens=1000, timeout_s=30.0)
+# Takes the reasoning out of every reply but the last, so that a prompt does not begin with what was sampled.
+FORGETFUL = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1] }}"
+    "{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def ids(text: str) -> list[int]:
+    found: list[int] = TOKENIZER.encode(text, add_special_tokens=False)
+    return found
+
+
+class Listening(FakeEngine):
+    """Also keeps what sessions were opened with."""
+
+    def __init__(self, replies: Sequence[Sequence[int]]) -> None:
+        super().__init__(replies)
+        self.opened: list[tuple[list[int], int]] = []
+
+    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> FakeSession:
+        self.opened.append((list(prompt_ids), seed))
+        return await super().open(prompt_ids, sampling, seed=seed)
+
+
+def episode(
+    *said: str, limits: Limits = WIDE, renderer: Any = CHATML, max_tokens: int = 99, **toy: Any
+) -> tuple[Trajectory, Listening]:
+    """Play a toy against an engine that says these replies, each with its end mark."""
+    engine, empty = Listening([[*ids(text), END] for text in said]), Trajectory("toy", Task("t", {"n": 3}), 0, 0, 11)
+    sampling = Sampling(max_tokens=max_tokens, stop_ids=(END,), temperature=0.5)
+    trajectory = asyncio.run(play(Toy([], **toy), empty, engine, renderer, sampling, limits))
+    assert trajectory is empty and engine.open_sessions == 0
+    return trajectory, engine
+
+
+def test_every_prompt_is_all_that_was_read_and_said_before_and_the_answer() -> None:
+    trajectory, _ = episode("a", "bc", "stop")
+    first = ids("<|im_start|>user\ntask 3<|im_end|>\n<|im_start|>assistant\n")
+    second = [*first, *ids("a"), END, *ids("\n<|im_start|>user\nyou said a<|im_end|>\n<|im_start|>assistant\n")]
+    third = [*second, *ids("bc"), END, *ids("\n<|im_start|>user\nyou said bc<|im_end|>\n<|im_start|>assistant\n")]
+    assert [t.prompt_ids.tolist() for t in trajectory.turns] == [first, second, third]
+    assert [t.completion_ids.tolist() for t in trajectory.turns] == [[*ids(w), END] for w in ("a", "bc", "stop")]
+
+
+def test_a_turn_keeps_what_the_engine_said_about_its_tokens() -> None:
+    (turn,) = episode("stop")[0].turns
+    assert (turn.logprobs.tolist(), turn.policy_versions.tolist()) == ([-1.0] * 5, [0] * 5)
+    assert (turn.stop_reason, turn.temperature, turn.support) == (TurnStop.STOP, 0.5, None)
+    assert turn.attribution is not None and len(turn.attribution.body) == len(turn.prompt_ids)
+
+
+def test_the_session_is_opened_once_and_fed_only_what_is_new() -> None:
+    trajectory, engine = episode("a", "bc", "stop")
+    turns = trajectory.turns
+    held = [len(t.prompt_ids) + len(t.completion_ids) for t in turns]
+    assert engine.opened == [(turns[0].prompt_ids.tolist(), 11)]
+    assert engine.read == [[], turns[1].prompt_ids[held[0] :].tolist(), turns[2].prompt_ids[held[1] :].tolist()]
+
+
+def test_messages_rewards_and_metrics_of_every_turn_survive() -> None:
+    trajectory, _ = episode("a", "stop")
+    assert [(m["role"], m["content"]) for m in trajectory.messages] == [
+        ("user", "task 3"),
+        ("assistant", "a"),
+        ("user", "you said a"),
+        ("assistant", "stop"),
+    ]
+    assert [t.reward for t in trajectory.turns] == [0.5, 1.0]
+    assert [t.metrics for t in trajectory.turns] == [{"turn": 1.0, "turn_1": 1.0}, {"turn": 2.0, "turn_2": 1.0}]
+    assert trajectory.reward == 1.5
+    assert trajectory.metrics == {"turn": 2.0, "turn_1": 1.0, "turn_2": 1.0}
+    assert trajectory.seconds.keys() == {"env", "model"}
+
+
+FIRST = len(ids("<|im_start|>user\ntask 3<|im_end|>\n<|im_start|>assistant\n"))
+AGAIN = FIRST + 2 + len(ids("\n<|im_start|>user\nyou said a<|im_end|>\n<|im_start|>assistant\n"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "toy", "stop", "turns"),
+    [
+        (WIDE, {}, EpisodeStop.DONE, 3),
+        (Limits(3, 1000, 30.0), {}, EpisodeStop.DONE, 3),
+        (Limits(2, 1000, 30.0), {}, EpisodeStop.TURN_LIMIT, 2),
+        (Limits(8, AGAIN, 30.0), {}, EpisodeStop.TOKEN_LIMIT, 1),
+        (Limits(8, AGAIN + 1, 30.0), {}, EpisodeStop.TOKEN_LIMIT, 2),
+        (Limits(8, FIRST + 1, 30.0), {}, EpisodeStop.TOKEN_LIMIT, 1),
+        (Limits(8, FIRST, 30.0), {}, EpisodeStop.OVERLONG, 0),
+        (WIDE, {"breaks": ["start"]}, EpisodeStop.ENV_ERROR, 0),
+        (WIDE, {"breaks": ["step"]}, EpisodeStop.ENV_ERROR, 1),
+        (Limits(8, 1000, 0.02), {"waits": 30.0}, EpisodeStop.TIMEOUT, 0),
+    ],
+)
+def test_an_episode_ends_for_the_reason_it_says(limits: Limits, toy: Any, stop: EpisodeStop, turns: int) -> None:
+    trajectory, _ = episode("a", "b", "stop", limits=limits, **toy)
+    assert (trajectory.stop_reason, len(trajectory.turns)) == (stop, turns)
+    assert (trajectory.error is None) == (stop not in {EpisodeStop.ENV_ERROR, EpisodeStop.TIMEOUT})
+    assert all(len(t.prompt_ids) + len(t.completion_ids) <= limits.tokens for t in trajectory.turns)
+
+
+def test_an_error_says_what_the_environment_raised_or_how_long_it_took() -> None:
+    assert episode("a", breaks=["step"])[0].error == "ValueError('no step today')"
+    assert episode("a", limits=Limits(8, 1000, 0.02), waits=30.0)[0].error == "took over 0.02 s"
+
+
+def test_a_reply_cut_by_max_tokens_is_closed_and_the_conversation_goes_on() -> None:
+    trajectory, _ = episode("long winded", "stop", max_tokens=4)
+    cut, after = trajectory.turns
+    assert (cut.completion_ids.tolist(), cut.stop_reason) == (ids("long"), TurnStop.LENGTH)
+    held = [*cut.prompt_ids.tolist(), *ids("long")]
+    assert after.prompt_ids.tolist()[: len(held) + 2] == [*held, END, *ids("\n")]
+    assert trajectory.messages[1]["content"] == "long"
+
+
+def test_a_template_that_rewrites_history_opens_a_new_session_under_another_seed() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = FORGETFUL
+    two = Limits(turns=2, tokens=1000, timeout_s=30.0)
+    trajectory, engine = episode("<think>hm</think>a", renderer=Template(tokenizer), limits=two)
+    first, second = (t.prompt_ids.tolist() for t in trajectory.turns)
+    assert TOKENIZER.decode(second) == (
+        "<|im_start|>user\ntask 3<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n"
+        "<|im_start|>user\nyou said a<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert [prompt for prompt, _ in engine.opened] == [first, second] and engine.read == [[], []]
+    assert len({seed for _, seed in engine.opened}) == 2
+    assert trajectory.turns[0].completion_ids.tolist() == [*ids("<think>hm</think>a"), END]
+
+
+def test_what_is_wrong_with_the_engine_rises_and_leaves_no_session_open() -> None:
+    async def run(engine: FakeEngine) -> None:
+        empty = Trajectory("toy", Task("t"), 0, 0, 0)
+        await play(Toy([]), empty, engine, CHATML, Sampling(), WIDE)
+
+    engine = FakeEngine([])
+    with pytest.raises(EngineError, match="all are said"):
+        asyncio.run(run(engine))
+    assert engine.open_sessions == 0

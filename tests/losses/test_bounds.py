@@ -1,0 +1,95 @@
+"""Where a trust region begins: which tokens are dropped, on which side, and what is counted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from turnwise.config.loss import DppoConfig, GrpoConfig, SftConfig
+from turnwise.losses import Tokens, choose
+
+DPPO = DppoConfig(low=0.25, high=0.125, kl_tau=0.0)
+GRPO = GrpoConfig(low=0.2, high=0.28)
+HALF = math.log(0.5)
+
+
+def gradient(
+    config: DppoConfig | GrpoConfig | SftConfig, chance: float, advantage: float, old: float = 0.5
+) -> tuple[float, dict[str, float]]:
+    """Gradient by logp of one token of probability `chance`, and the metrics it counted in."""
+    logp = torch.tensor([math.log(chance)], dtype=torch.float64, requires_grad=True)
+    tokens = Tokens(*(torch.tensor([x], dtype=torch.float64) for x in (advantage, math.log(old), 1.0)))
+    result = choose(config)(logp, tokens)
+    result.loss.backward()
+    assert logp.grad is not None
+    return float(logp.grad), {name: float(value) for name, value in result.sums.items()}
+
+
+@pytest.mark.parametrize(
+    ("chance", "advantage", "dropped"),
+    [
+        (0.62, 1.0, None),
+        (0.63, 1.0, "policy/masked_high"),
+        (0.1, 1.0, None),
+        (0.26, -1.0, None),
+        (0.24, -1.0, "policy/masked_low"),
+        (0.9, -1.0, None),
+    ],
+)
+def test_dppo_drops_what_has_moved_far_the_wanted_way_and_nothing_else(chance, advantage, dropped) -> None:
+    slope, sums = gradient(DPPO, chance, advantage)
+    counted = {"policy/masked_high": 0.0, "policy/masked_low": 0.0}
+    assert sums == (counted | {dropped: 1.0} if dropped else counted)
+    assert slope == (0.0 if dropped else pytest.approx(-advantage * chance / 0.5))
+
+
+def test_dppo_keeps_a_token_that_moved_by_exactly_the_bound() -> None:
+    one = DppoConfig(high=0.5, low=0.5, kl_tau=0.0)
+    assert gradient(one, 1.0, 1.0)[0] == pytest.approx(-2.0)
+    assert gradient(one, 0.5, -1.0, old=1.0)[0] == pytest.approx(0.5)
+
+
+def test_dppo_measures_probability_and_not_ratio() -> None:
+    slope, _ = gradient(DPPO, 0.08, 1.0, old=0.01)
+    assert slope == pytest.approx(-8.0)
+
+
+def test_dppo_pulls_dropped_tokens_back_by_the_squared_log_ratio_alone() -> None:
+    slope, _ = gradient(DppoConfig(high=0.1, kl_tau=0.5), 0.9, 1.0)
+    assert slope == pytest.approx(2 * 0.5 * (math.log(0.9) - HALF))
+
+
+def test_dppo_without_advantage_has_only_that_pull() -> None:
+    assert gradient(DppoConfig(kl_tau=0.0), 0.4, 0.0)[0] == 0.0
+    assert gradient(DppoConfig(kl_tau=0.5), 0.4, 0.0)[0] == pytest.approx(math.log(0.4) - HALF)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "clipped"),
+    [
+        (1.27, 1.0, None),
+        (1.29, 1.0, "policy/clip_high"),
+        (0.1, 1.0, None),
+        (0.81, -1.0, None),
+        (0.79, -1.0, "policy/clip_low"),
+        (1.9, -1.0, None),
+    ],
+)
+def test_grpo_clips_what_has_moved_far_the_wanted_way_and_nothing_else(ratio, advantage, clipped) -> None:
+    slope, sums = gradient(GRPO, 0.5 * ratio, advantage)
+    counted = {"policy/clip_high": 0.0, "policy/clip_low": 0.0}
+    assert sums == (counted | {clipped: 1.0} if clipped else counted)
+    assert slope == (0.0 if clipped else pytest.approx(-advantage * ratio))
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 1.0, 1.5, 1.9])
+def test_grpo_without_advantage_has_no_gradient_and_clips_nothing(ratio: float) -> None:
+    slope, sums = gradient(GRPO, 0.5 * ratio, 0.0)
+    assert (slope, sums) == (0.0, {"policy/clip_high": 0.0, "policy/clip_low": 0.0})
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_sft_looks_neither_at_rewards_nor_at_the_sampler(advantage: float) -> None:
+    assert gradient(SftConfig(), 0.9, advantage, old=0.01) == (-1.0, {})

@@ -1,0 +1,137 @@
+"""Packing: what goes into a row, what is cut, and that entries still point at the same tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from played import played, tight, turn
+
+from turnwise.rows import Row, pack, weigh
+from turnwise.trees import Tree, merge
+from turnwise.types import Entries
+
+Pointed = tuple[int, int, int, int, float, tuple[int, ...]]
+
+
+def line(length: int, who: int = 0) -> Tree:
+    """A conversation of so many tokens whose last one was sampled."""
+    (tree,) = merge([played(turn([10 + who] * (length - 1), [99], [-float(length)]))], [who])
+    return tree
+
+
+def pointed(ids: np.ndarray, e: Entries) -> list[Pointed]:
+    """Of every entry: its token, the token that predicts it, and what it carries."""
+    return [
+        (int(ids[e.at[n]]), int(ids[e.source[n]]), int(e.trajectory[n]), int(e.turn[n]), float(e.sampler_logp[n]))
+        + (tuple(e.support.of(n).tolist()),)
+        for n in range(len(e))
+    ]
+
+
+def seen(row: Row | Tree) -> list[list[tuple[int, int]]]:
+    """Of every token the tokens it can see, each with its position."""
+    rows = np.arange(len(row))
+    return [
+        sorted((int(row.ids[j]), int(row.positions[j])) for j in rows[: i + 1] if row.visible_until[j] > i)
+        for i in rows
+    ]
+
+
+def test_the_largest_trees_go_first_each_into_the_fullest_row_that_still_takes_it() -> None:
+    rows, dropped = pack([line(2), line(3), line(5), line(3)], 6)
+    assert [r.ids.tolist() for r in rows] == [[10] * 4 + [99], [10, 10, 99] * 2, [10, 99]]
+    assert dropped == Counter(over_budget=0)
+
+
+def test_the_fullest_row_wins_over_the_first() -> None:
+    rows, _ = pack([line(5, 0), line(6, 1), line(4, 2)], 10)
+    assert [sorted(set(r.entries.trajectory.tolist())) for r in rows] == [[1, 2], [0]]
+
+
+def test_trees_without_entries_are_left_out() -> None:
+    (silent,) = merge([played(turn([1, 2], []))])
+    rows, _ = pack([silent, line(2)], 10)
+    assert [r.ids.tolist() for r in rows] == [[10, 99]]
+    assert pack([], 10) == pack([silent], 10) == ([], Counter())
+
+
+def test_a_row_moves_entries_and_borders_of_its_later_trees() -> None:
+    forked = merge([played(turn([1], [2, 3]), turn([1], [4]))])[0]
+    (row,), _ = pack([forked, line(3)], 8)
+    assert row.ids.tolist() == [1, 2, 3, 4, 10, 10, 99]
+    assert row.positions.tolist() == [0, 1, 2, 1, 0, 1, 2]
+    assert row.visible_until.tolist() == [4, 3, 3, 4, 7, 7, 7]
+    assert (row.entries.at.tolist(), row.entries.source.tolist()) == ([1, 3, 2, 6], [0, 0, 1, 5])
+
+
+def test_a_tree_over_the_budget_keeps_its_left_part_whole_and_counts_the_rest() -> None:
+    forked = merge([played(turn([1, 2], [3, 4, 5]), turn([1, 2], [6, 7]))])[0]
+    (row,), dropped = pack([forked], 6)
+    assert row.ids.tolist() == [1, 2, 3, 4, 5, 6]
+    assert row.visible_until.tolist() == [6, 6, 5, 5, 5, 6]
+    assert pointed(row.ids, row.entries) == pointed(forked.ids, forked.entries.take(forked.entries.at < 6))
+    assert dropped == Counter(over_budget=1)
+
+
+def test_a_tree_whose_entries_all_lie_beyond_the_budget_is_dropped_and_counted() -> None:
+    assert pack([line(9)], 8) == ([], Counter(over_budget=1))
+
+
+def test_weighing_hands_each_entry_its_trajectory_s_advantage_and_drops_those_without() -> None:
+    (tree,) = merge([played(turn([1], [2, 3])), played(turn([1], [2, 4])), played(turn([1], [5]))], [3, 0, 1])
+    weighed, silent = weigh(tree, np.array([0.5, np.nan, 9.0, -2.0], np.float32))
+    e = weighed.entries
+    assert (weighed.ids.tolist(), silent) == (tree.ids.tolist(), 1)
+    assert list(zip(e.trajectory.tolist(), weighed.ids[e.at].tolist(), e.advantage.tolist(), strict=True)) == [
+        (3, 2, -2.0),
+        (0, 2, 0.5),
+        (3, 3, -2.0),
+        (0, 4, 0.5),
+    ]
+    assert tree.entries.advantage.tolist() == [0.0] * 5
+
+
+few = st.integers(0, 3)
+turns = st.tuples(st.lists(few, min_size=1, max_size=6), st.lists(few, max_size=4))
+
+
+def forest(spec: Sequence[Sequence[tuple[list[int], list[int]]]]) -> list[Tree]:
+    """Trees of many shapes, every entry with its own numbers and support."""
+    return [
+        tree
+        for who, said in enumerate(spec)
+        for tree in merge(
+            [played(*(turn(p, c, range(len(c)), support=tight(*([t] * (t % 3) for t in c))) for p, c in said))], [who]
+        )
+    ]
+
+
+forests = st.lists(st.lists(turns, max_size=3), max_size=6).map(forest)
+
+
+@given(forests, st.integers(1, 30))
+def test_nothing_is_lost_and_no_row_is_over_the_budget(trees, budget) -> None:
+    rows, dropped = pack(trees, budget)
+    assert all(0 < len(r) <= budget and len(r.entries) for r in rows)
+    assert sum(len(r.entries) for r in rows) + dropped["over_budget"] == sum(len(t.entries) for t in trees)
+    assert len(rows) <= sum(1 for t in trees if len(t.entries))
+
+
+@given(forests, st.integers(1, 30))
+def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees, budget) -> None:
+    rows, _ = pack(trees, budget)
+    kept = [t.entries.take(t.entries.at < budget) for t in trees]
+    before = [p for t, e in zip(trees, kept, strict=True) for p in pointed(t.ids, e)]
+    assert sorted(p for r in rows for p in pointed(r.ids, r.entries)) == sorted(before)
+    contexts = [seen(t)[at] for t, e in zip(trees, kept, strict=True) for at in e.at]
+    assert sorted(seen(r)[at] for r in rows for at in r.entries.at) == sorted(contexts)
+
+
+@given(forests)
+def test_entries_come_sorted_by_the_token_that_predicts_them(trees) -> None:
+    for row in pack(trees, 40)[0]:
+        assert row.entries.source.tolist() == sorted(row.entries.source.tolist())

@@ -1,0 +1,49 @@
+"""A run small enough to be repeated, killed and compared: every step of it changes the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from turnwise.config import RunConfig
+from turnwise.config.loss import SftConfig
+from turnwise.config.run import (
+    AdvantageConfig,
+    CheckpointConfig,
+    EnvConfig,
+    EvalConfig,
+    SamplingConfig,
+    TinyConfig,
+    TrainConfig,
+)
+
+
+def config(out: Path, seed: int = 1, steps: int = 3, every: int = 2, **more: Any) -> RunConfig:
+    """2 tasks x 2 siblings of at most 3 turns; rewards are rare there, so each sampled token is learnt from."""
+    fields: dict[str, Any] = {
+        "tiny": TinyConfig(width=32),
+        "env": EnvConfig(
+            group=2,
+            max_turns=3,
+            args={"max_steps": 3},
+            sampling=SamplingConfig(choices=["turn left", "turn right", "go forward"]),
+        ),
+        "advantage": AdvantageConfig(type="none"),
+        "loss": SftConfig(),
+        "train": TrainConfig(steps=steps, tasks=2, updates=2, warmup=2, lr=3e-3, threads=1),
+        "eval": EvalConfig(tasks=4, every=2),
+        "checkpoint": CheckpointConfig(every=every),
+    }
+    return RunConfig(name="run", out=str(out), seed=seed, **(fields | more))
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    """The metrics of each step as they stand on the disk."""
+    return [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def numbers(out: Path) -> list[dict[str, Any]]:
+    """The metrics of each step but for clocks."""
+    clocks = ("time/", "perf/")
+    return [{name: value for name, value in line.items() if not name.startswith(clocks)} for line in lines(out)]
