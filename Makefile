@@ -8,6 +8,7 @@ SEED ?= 1
 ARGS ?=
 BIN := .venv/bin
 SETUP := .venv/.setup
+PEERS := .venv/.peers
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 help: ## what each target does
@@ -38,10 +39,13 @@ check: $(SETUP) ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(SETUP) ## measure side by side with peers; ARGS="trees" for one
+bench: $(PEERS) ## measure a training step side by side with TRL; ARGS="--groups 8 --siblings 8" for a larger one
+	$(BIN)/turnwise bench train --json runs/bench/train.json $(ARGS)
+
+$(PEERS): $(SETUP)
 	echo "bench: the peers to measure against"
 	$(PIP) -e '.[bench]'
-	$(BIN)/turnwise bench $(ARGS)
+	touch $@
 
 clean: ## remove .venv, caches and build products; runs/ stays
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist

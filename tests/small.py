@@ -47,3 +47,8 @@ def numbers(out: Path) -> list[dict[str, Any]]:
     """The metrics of each step but for clocks."""
     clocks = ("time/", "perf/")
     return [{name: value for name, value in line.items() if not name.startswith(clocks)} for line in lines(out)]
+
+
+def weights(out: Path, step: int) -> bytes:
+    """The model that was saved at a step."""
+    return (out / "run" / "checkpoints" / f"step-{step:06d}" / "model.safetensors").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from turnwise.types import Message, Observation, Task
 
@@ -21,7 +22,7 @@ class Toy:
         self.turn = 0
 
     @staticmethod
-    def tasks(diary: list[str], breaks: Sequence[str] = (), waits: float = 0.0) -> Iterable[Task]:
+    def tasks(**_: Any) -> Iterable[Task]:
         return [Task(f"toy/{n}", {"n": n}) for n in range(20)]
 
     async def start(self, task: Task) -> Observation:

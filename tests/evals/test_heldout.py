@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from played import played, turn
-
 from turnwise.evals import held_out, wilson
 from turnwise.types import Trajectory
 

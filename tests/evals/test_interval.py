@@ -22,26 +22,26 @@ counts = st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.
         (0, 0, 0.0, 1.0),
     ],
 )
-def test_it_has_the_published_values(wins, n, low, high) -> None:
+def test_it_has_the_published_values(wins: int, n: int, low: float, high: float) -> None:
     assert wilson(wins, n) == pytest.approx((low, high), abs=1e-6)
 
 
 @given(counts)
-def test_it_lies_in_0_1_and_holds_the_share(case) -> None:
+def test_it_lies_in_0_1_and_holds_the_share(case: tuple[int, int]) -> None:
     wins, n = case
     low, high = wilson(wins, n)
     assert 0.0 <= low <= wins / n <= high <= 1.0 and low < high
 
 
 @given(counts)
-def test_failures_have_the_mirrored_interval(case) -> None:
+def test_failures_have_the_mirrored_interval(case: tuple[int, int]) -> None:
     wins, n = case
     low, high = wilson(n - wins, n)
     assert wilson(wins, n) == pytest.approx((1 - high, 1 - low), abs=1e-9)
 
 
 @given(counts)
-def test_more_episodes_with_the_same_share_make_it_narrower(case) -> None:
+def test_more_episodes_with_the_same_share_make_it_narrower(case: tuple[int, int]) -> None:
     wins, n = case
     few, many = wilson(wins, n), wilson(4 * wins, 4 * n)
     assert many[1] - many[0] < few[1] - few[0]

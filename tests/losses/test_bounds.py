@@ -38,7 +38,9 @@ def gradient(
         (0.9, -1.0, None),
     ],
 )
-def test_dppo_drops_what_has_moved_far_the_wanted_way_and_nothing_else(chance, advantage, dropped) -> None:
+def test_dppo_drops_what_has_moved_far_the_wanted_way_and_nothing_else(
+    chance: float, advantage: float, dropped: str | None
+) -> None:
     slope, sums = gradient(DPPO, chance, advantage)
     counted = {"policy/masked_high": 0.0, "policy/masked_low": 0.0}
     assert sums == (counted | {dropped: 1.0} if dropped else counted)
@@ -77,7 +79,9 @@ def test_dppo_without_advantage_has_only_that_pull() -> None:
         (1.9, -1.0, None),
     ],
 )
-def test_grpo_clips_what_has_moved_far_the_wanted_way_and_nothing_else(ratio, advantage, clipped) -> None:
+def test_grpo_clips_what_has_moved_far_the_wanted_way_and_nothing_else(
+    ratio: float, advantage: float, clipped: str | None
+) -> None:
     slope, sums = gradient(GRPO, 0.5 * ratio, advantage)
     counted = {"policy/clip_high": 0.0, "policy/clip_low": 0.0}
     assert sums == (counted | {clipped: 1.0} if clipped else counted)

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from played import played, tight, turn
 
+from played import played, tight, turn
 from turnwise.rows import Row, pack, weigh
 from turnwise.trees import Tree, merge
 from turnwise.types import Entries
 
+Said = Sequence[tuple[list[int], list[int]]]
+"""Prompt and completion of each turn."""
 Pointed = tuple[int, int, int, int, float, tuple[int, ...]]
 
 
@@ -26,8 +28,14 @@ def line(length: int, who: int = 0) -> Tree:
 def pointed(ids: np.ndarray, e: Entries) -> list[Pointed]:
     """Of every entry: its token, the token that predicts it, and what it carries."""
     return [
-        (int(ids[e.at[n]]), int(ids[e.source[n]]), int(e.trajectory[n]), int(e.turn[n]), float(e.sampler_logp[n]))
-        + (tuple(e.support.of(n).tolist()),)
+        (
+            int(ids[e.at[n]]),
+            int(ids[e.source[n]]),
+            int(e.trajectory[n]),
+            int(e.turn[n]),
+            float(e.sampler_logp[n]),
+            tuple(e.support.of(n).tolist()),
+        )
         for n in range(len(e))
     ]
 
@@ -48,8 +56,8 @@ def test_the_largest_trees_go_first_each_into_the_fullest_row_that_still_takes_i
 
 
 def test_the_fullest_row_wins_over_the_first() -> None:
-    rows, _ = pack([line(5, 0), line(6, 1), line(4, 2)], 10)
-    assert [sorted(set(r.entries.trajectory.tolist())) for r in rows] == [[1, 2], [0]]
+    rows, _ = pack([line(14, 0), line(10, 1), line(8, 2), line(2, 3)], 20)
+    assert [r.entries.trajectory.tolist() for r in rows] == [[0], [1, 2, 3]]
 
 
 def test_trees_without_entries_are_left_out() -> None:
@@ -99,7 +107,7 @@ few = st.integers(0, 3)
 turns = st.tuples(st.lists(few, min_size=1, max_size=6), st.lists(few, max_size=4))
 
 
-def forest(spec: Sequence[Sequence[tuple[list[int], list[int]]]]) -> list[Tree]:
+def forest(spec: Sequence[Said]) -> list[Tree]:
     """Trees of many shapes, every entry with its own numbers and support."""
     return [
         tree
@@ -114,7 +122,7 @@ forests = st.lists(st.lists(turns, max_size=3), max_size=6).map(forest)
 
 
 @given(forests, st.integers(1, 30))
-def test_nothing_is_lost_and_no_row_is_over_the_budget(trees, budget) -> None:
+def test_nothing_is_lost_and_no_row_is_over_the_budget(trees: list[Tree], budget: int) -> None:
     rows, dropped = pack(trees, budget)
     assert all(0 < len(r) <= budget and len(r.entries) for r in rows)
     assert sum(len(r.entries) for r in rows) + dropped["over_budget"] == sum(len(t.entries) for t in trees)
@@ -122,7 +130,7 @@ def test_nothing_is_lost_and_no_row_is_over_the_budget(trees, budget) -> None:
 
 
 @given(forests, st.integers(1, 30))
-def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees, budget) -> None:
+def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees: list[Tree], budget: int) -> None:
     rows, _ = pack(trees, budget)
     kept = [t.entries.take(t.entries.at < budget) for t in trees]
     before = [p for t, e in zip(trees, kept, strict=True) for p in pointed(t.ids, e)]
@@ -132,6 +140,6 @@ def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees, budge
 
 
 @given(forests)
-def test_entries_come_sorted_by_the_token_that_predicts_them(trees) -> None:
+def test_entries_come_sorted_by_the_token_that_predicts_them(trees: list[Tree]) -> None:
     for row in pack(trees, 40)[0]:
         assert row.entries.source.tolist() == sorted(row.entries.source.tolist())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from played import played, turn
 
+from played import played, turn
 from turnwise.config.run import AdvantageConfig, TrainConfig
 from turnwise.train import batch
 from turnwise.trees import advantages
@@ -101,7 +102,7 @@ episode = st.tuples(st.lists(turns, max_size=3), st.integers(0, 2), st.integers(
 
 
 @given(st.lists(episode, max_size=6), st.integers(1, 12), st.sampled_from(["trajectory", "group"]))
-def test_the_account_adds_up(spec, budget, share) -> None:
+def test_the_account_adds_up(spec: list[Any], budget: int, share: Any) -> None:
     episodes = [
         played(*(turn(p, c) for p, c in said), group=group, reward=reward, error="gone" if failed else None)
         for said, group, reward, failed in spec

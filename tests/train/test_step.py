@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from played import played, tight, turn
 from torch import Tensor
 
+from played import played, tight, turn
 from turnwise.config.loss import DppoConfig, GrpoConfig, SftConfig
 from turnwise.config.run import TrainConfig
 from turnwise.losses import Tokens, choose
@@ -29,7 +29,7 @@ def says(rng: np.random.Generator, prompt: Sequence[int], n: int, heat: float) -
     """A turn of n random tokens; of every other token a support was recorded."""
     said = rng.integers(3, 259, n).tolist()
     allowed = [sorted({t, *rng.integers(3, 259, 4).tolist()}) if k % 2 else [] for k, t in enumerate(said)]
-    logprobs, versions = rng.uniform(-6.0, -4.0, n), rng.integers(0, 2, n)
+    logprobs, versions = rng.uniform(-6.0, -4.0, n).tolist(), rng.integers(0, 2, n)
     return turn(prompt, said, logprobs, versions=versions, support=tight(*allowed), temperature=heat)
 
 

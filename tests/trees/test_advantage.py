@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from played import played, turn
 
+from played import played, turn
 from turnwise.config.run import AdvantageConfig
 from turnwise.trees import advantages
 
@@ -24,7 +24,7 @@ def found(config: AdvantageConfig, *groups: Sequence[float | None]) -> list[floa
         for g, rewards in enumerate(groups)
         for s, r in enumerate(rewards)
     ]
-    return advantages(episodes, config).tolist()
+    return [float(a) for a in advantages(episodes, config)]
 
 
 def test_grpo_takes_the_group_s_mean_from_each_reward() -> None:
@@ -58,7 +58,9 @@ def test_no_trajectories_have_no_advantages() -> None:
 
 
 @given(st.lists(st.lists(st.integers(-5, 5), min_size=2, max_size=6), min_size=1, max_size=4), st.booleans())
-def test_a_group_with_spread_sums_to_zero_and_keeps_the_order_of_its_rewards(groups, std) -> None:
+def test_a_group_with_spread_sums_to_zero_and_keeps_the_order_of_its_rewards(
+    groups: list[list[int]], std: bool
+) -> None:
     values = iter(found(AdvantageConfig(std=std), *groups))
     for rewards in groups:
         mine = [next(values) for _ in rewards]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played import played, tight, turn
 
+from played import played, tight, turn
 from turnwise.errors import DataError
 from turnwise.trees import Tree, merge
 from turnwise.types import Trajectory
@@ -143,7 +143,7 @@ def test_no_trajectories_and_no_turns_make_no_trees() -> None:
     [
         (turn([], [3]), "turn 1: found 0 prompt tokens"),
         (turn([1], [3, 4], [-1.0]), "2 sampled tokens, 1 log-probabilities"),
-        (turn([1], [3], versions=[0, 0]), "2 policy versions"),
+        (turn([1], [3], versions=[0, 0]), "2 versions"),
         (turn([1], [3, 4], support=tight([3])), "1 supports"),
     ],
 )

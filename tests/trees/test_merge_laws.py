@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from played import played, turn
 
+from played import played, turn
 from turnwise.trees import Tree, merge
 from turnwise.types import Trajectory
 
+Spec = Sequence[Sequence[tuple[list[int], list[int]]]]
+"""Prompt and completion of each turn of each trajectory."""
 Path = tuple[int, ...]
 """The tokens from a root to a token, that token included: what says which token of a trie it is."""
 
@@ -20,7 +23,7 @@ turns = st.tuples(st.lists(few, min_size=1, max_size=5), st.lists(few, max_size=
 episodes = st.lists(st.lists(turns, max_size=4), max_size=3)
 
 
-def build(spec: Sequence[Sequence[tuple[list[int], list[int]]]]) -> list[Trajectory]:
+def build(spec: Spec) -> list[Trajectory]:
     """Trajectories whose log-probabilities say trajectory, turn and place, so that no two are equal."""
     return [
         played(
@@ -73,7 +76,7 @@ def entries(trees: Sequence[Tree]) -> dict[tuple[Path, int], tuple[int, float]]:
 
 
 @given(episodes)
-def test_there_is_one_token_for_each_distinct_context(spec) -> None:
+def test_there_is_one_token_for_each_distinct_context(spec: Spec) -> None:
     trajectories = build(spec)
     found = [path for tree in merge(trajectories) for path in paths(tree)]
     assert len(found) == len(set(found))
@@ -81,7 +84,7 @@ def test_there_is_one_token_for_each_distinct_context(spec) -> None:
 
 
 @given(episodes)
-def test_every_turn_can_be_read_back_along_parents(spec) -> None:
+def test_every_turn_can_be_read_back_along_parents(spec: Spec) -> None:
     trajectories = build(spec)
     found = {path for tree in merge(trajectories) for path in paths(tree)}
     for t in [t for trajectory in trajectories for t in trajectory.turns]:
@@ -89,13 +92,13 @@ def test_every_turn_can_be_read_back_along_parents(spec) -> None:
 
 
 @given(episodes)
-def test_each_trajectory_has_one_entry_for_each_context_it_sampled(spec) -> None:
+def test_each_trajectory_has_one_entry_for_each_context_it_sampled(spec: Spec) -> None:
     trajectories = build(spec)
     assert entries(merge(trajectories)) == reference(trajectories)[1]
 
 
 @given(episodes)
-def test_a_token_is_visible_to_itself_and_to_what_comes_after_it_on_its_path_and_to_nothing_else(spec) -> None:
+def test_a_token_is_visible_to_itself_and_to_what_comes_after_it_on_its_path_and_to_nothing_else(spec: Spec) -> None:
     for tree in merge(build(spec)):
         path, n = paths(tree), len(tree)
         rows = np.arange(n)
@@ -105,7 +108,7 @@ def test_a_token_is_visible_to_itself_and_to_what_comes_after_it_on_its_path_and
 
 
 @given(episodes)
-def test_positions_are_depths_and_sources_are_parents(spec) -> None:
+def test_positions_are_depths_and_sources_are_parents(spec: Spec) -> None:
     for tree in merge(build(spec)):
         above, e = parents(tree), tree.entries
         assert tree.positions.tolist() == [len(path) - 1 for path in paths(tree)]
@@ -114,14 +117,14 @@ def test_positions_are_depths_and_sources_are_parents(spec) -> None:
 
 
 @given(episodes)
-def test_branches_are_the_stretches_between_forks(spec) -> None:
+def test_branches_are_the_stretches_between_forks(spec: Spec) -> None:
     for tree in merge(build(spec)):
         children = np.bincount([p for p in parents(tree) if p >= 0], minlength=len(tree))
         assert tree.branches == 1 + children[children > 1].sum()
 
 
 @given(episodes, st.randoms(use_true_random=False))
-def test_the_order_of_turns_and_trajectories_changes_nothing_but_numbering(spec, random) -> None:
+def test_the_order_of_turns_and_trajectories_changes_nothing_but_numbering(spec: Spec, random: Random) -> None:
     numbered = [(i, n, t) for i, said in enumerate(spec) for n, t in enumerate(said)]
     random.shuffle(numbered)
     order = list(dict.fromkeys(i for i, _, _ in numbered))

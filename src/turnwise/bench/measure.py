@@ -4,6 +4,7 @@ turns (A B C A B C ...), so that a machine that slows down slows them all."""
 from __future__ import annotations
 
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -70,12 +71,11 @@ def measure(
 
 @contextmanager
 def _workers(variants: Sequence[Variant]) -> Iterator[list[_Worker]]:
-    """One process a variant, made one after the other; none is left behind."""
-    workers: list[_Worker] = []
+    """One process a variant, all of them ready; none is left behind."""
+    workers = [_Worker(variant) for variant in variants]
     try:
-        for variant in variants:
-            workers.append(_Worker(variant))
-            workers[-1].receive()
+        for worker in workers:
+            worker.receive()
         yield workers
     finally:
         for worker in workers:
@@ -114,22 +114,33 @@ class _Worker:
             ) from None
 
     def close(self) -> None:
+        """A process that waits ends by itself; one that is at work is ended."""
         self.pipe.close()
+        self.process.join(5)
         self.process.terminate()
         self.process.join()
 
 
 def _serve(pipe: Connection, variant: Variant) -> None:
-    """The life of a variant's process: make, then answer until it is ended."""
+    """The life of a variant's process: make, then answer until nobody asks any more; Ctrl-C is its parent's matter."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     step = variant.make(*variant.args)
     pipe.send("ready")
-    while True:
-        if pipe.recv() == "peak":
+    while (asked := _next(pipe)) is not None:
+        if asked == "peak":
             pipe.send(peak_mb())
         else:
             began = time.perf_counter()
             figures = step()
             pipe.send({**figures, "seconds": time.perf_counter() - began})
+
+
+def _next(pipe: Connection) -> str | None:
+    """What is asked for next; None when the other end is closed."""
+    try:
+        return str(pipe.recv())
+    except EOFError:
+        return None
 
 
 def peak_mb() -> float:

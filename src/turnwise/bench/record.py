@@ -1,7 +1,7 @@
 """Options in, a file of real rollouts out: a model plays BabyAI and says freely what it likes.
 
-Rewards are drawn from the seed, evenly in [0, 1]: a model that was never trained on the level hardly ever wins, and a
-group whose rewards are equal would teach nothing.
+Rewards are drawn from the seed, since a model that was never trained on the level hardly ever wins; they have both
+signs and a mean that is not 0, or the loss would cancel to almost nothing and hide what is compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def record(
     played = asyncio.run(_play(parts, Batch(tasks, siblings, seed, 0)))
     draw = random.Random(seed)
     for trajectory in played:
-        trajectory.reward = draw.random()
+        trajectory.reward = draw.uniform(-0.5, 1.0)
     path = folder / "rollouts.parquet"
     rollouts.save(path, 0, played)
     if model != "tiny":

@@ -59,11 +59,11 @@ def _folded(figure: str, cases: Sequence[Case]) -> bool:
 
 
 def _cell(case: Case, figure: str) -> str:
-    """A value, with its spread where it has one: "812.4 (799.1 to 820)"."""
+    """A value, with its spread where it has one: "812.4 (799.1..820)"."""
     low, high = case.get(f"{figure}_min"), case.get(f"{figure}_max")
     if low is None or high is None:
         return _word(case.get(figure))
-    return f"{_word(case.get(figure))} ({_word(low)} to {_word(high)})"
+    return f"{_word(case.get(figure))} ({_word(low)}..{_word(high)})"
 
 
 def _word(value: Value) -> str:

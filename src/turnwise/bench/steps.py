@@ -42,11 +42,11 @@ class Work:
         return TrainConfig(row_tokens=self.row_tokens, threads=self.threads)
 
     def read(self) -> tuple[list[Trajectory], Floats]:
-        """The trajectories and their advantages; sets the threads of this process."""
+        """The trajectories and their advantages, here the rewards as they are; sets the threads of this process."""
         if self.threads:
             torch.set_num_threads(self.threads)
         trajectories = rollouts.load(self.rollouts)
-        return trajectories, advantages(trajectories, AdvantageConfig())
+        return trajectories, advantages(trajectories, AdvantageConfig(type="none"))
 
 
 def trees(work: Work) -> Step:

@@ -16,6 +16,7 @@ from turnwise.errors import ConfigError, TurnwiseError
 COMMANDS = {
     "train": "train a model: play episodes, learn from them, save checkpoints",
     "doctor": "is sampling and training of a model exact?",
+    "bench": "measure side by side with peers",
 }
 """Command to its line of help. The module turnwise.cli.COMMAND holds `run(args) -> exit code`."""
 

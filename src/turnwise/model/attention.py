@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -114,14 +115,28 @@ def flex_mask(visible_until: Tensor) -> Any:
     return create_block_mask(visible, None, None, length, length, device=str(visible_until.device))
 
 
+FLEX_BLOCK = 128
+"""Rows are padded to whole blocks on CUDA: shorter ones would be compiled as another, narrower kernel."""
+
+
+def flex_padded(visible_until: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Whole blocks, the padding seen by nobody but itself: in blocks of 4, [3, 3, 3] becomes [3, 3, 3, 4]."""
+    length = len(visible_until)
+    ends = np.arange(length + 1, length + 1 + -length % FLEX_BLOCK, dtype=np.int32)
+    return np.concatenate([visible_until, ends])
+
+
 def _flex(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
     """The same interval as a FlexAttention mask; compiled, since the eager form is a slow reference."""
-    mask = flex_mask(torch.from_numpy(visible_until).to(device))
+    whole = flex_padded(visible_until)
+    mask = flex_mask(torch.from_numpy(whole).to(device))
+    length, extra = len(visible_until), len(whole) - len(visible_until)
     kernel = _compiled_flex()
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        out: Tensor = kernel(q, k, v, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
-        return out
+        q, k, v = (pad(x, (0, 0, 0, extra)) for x in (q, k, v))
+        out = kernel(q, k, v, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+        return out[:, :, :length]
 
     return attend
 

@@ -69,7 +69,7 @@ def _checked(turn: Turn, index: int) -> None:
     if len(lengths) != 1 or not len(turn.prompt_ids):
         raise DataError(
             f"turn {index}: found {len(turn.prompt_ids)} prompt tokens, {len(turn.completion_ids)} sampled tokens, "
-            f"{len(turn.logprobs)} log-probabilities, {len(turn.policy_versions)} policy versions, {supports} supports; "
+            f"{len(turn.logprobs)} log-probabilities, {len(turn.policy_versions)} versions, {supports} supports; "
             "expected a prompt, and one log-probability, version and support (if any) for each sampled token"
         )
 
