@@ -39,6 +39,8 @@ def train(
     began = time.perf_counter()
     path = Path(config.out) / config.name
     folder = runs.RunFolder.open(path) if resume else runs.RunFolder.create(path, dump(config))
+    runs.check_same(folder, dump(config))
+    folder.write_config(dump(config))
     found = runs.checkpoint.newest(folder) if resume else None
     parts = assemble(config, found[1] if found else None)
     state = parts.restore(found[1]) if found else {"elapsed_s": 0.0}
@@ -171,7 +173,8 @@ class Cycle:
         self.folder.write_json("summary.json", summary)
         report = runs.report.write(self.folder)
         if done < self.config.train.steps:
-            closing = f"stopped after step {done} of {self.config.train.steps}; go on with --resume"
+            go_on = f"turnwise train @ {self.folder.config} --resume"
+            closing = f"stopped after step {done} of {self.config.train.steps}; go on with: {go_on}"
         elif results:
             closing = "held-out success {before:.3f} -> {after:.3f} (n {n}, seed {seed}, {seconds} s)".format(**summary)
         else:

@@ -13,7 +13,7 @@ from turnwise.agents import Limits, play
 from turnwise.errors import EngineError
 from turnwise.testing import FakeEngine, FakeSession, byte_tokenizer
 from turnwise.text import ChatML, Template
-from turnwise.types import EpisodeStop, Sampling, Task, Trajectory, TurnStop
+from turnwise.types import EpisodeStop, Observation, Sampling, Task, Trajectory, TurnStop
 
 TOKENIZER = byte_tokenizer()
 CHATML = ChatML(TOKENIZER)
@@ -159,3 +159,40 @@ def test_what_is_wrong_with_the_engine_rises_and_leaves_no_session_open() -> Non
     with pytest.raises(EngineError, match="all are said"):
         asyncio.run(run(engine))
     assert engine.open_sessions == 0
+
+
+class Odd:
+    """Starts with whatever it is told to say; its start may already be the end."""
+
+    def __init__(self, first: Observation) -> None:
+        self.first = first
+
+    async def start(self, task: Task) -> Observation:
+        return self.first
+
+    async def step(self, message: Any) -> Observation:
+        return Observation(done=True)
+
+    async def close(self) -> None: ...
+
+
+def odd(first: Observation) -> Trajectory:
+    empty = Trajectory("odd", Task("t"), 0, 0, 1)
+    return asyncio.run(play(Odd(first), empty, Listening([[END]]), CHATML, Sampling(stop_ids=(END,)), WIDE))
+
+
+def test_a_start_that_is_the_end_is_an_episode_without_turns_that_keeps_its_reward() -> None:
+    done = odd(Observation([{"role": "user", "content": "hi"}], reward=0.5, done=True, metrics={"success": 1.0}))
+    assert (done.stop_reason, done.turns, done.reward, done.metrics) == (EpisodeStop.DONE, [], 0.5, {"success": 1.0})
+
+
+@pytest.mark.parametrize("messages", [[], [{"content": "no role"}]])
+def test_messages_that_cannot_become_tokens_are_the_environment_s_failure(messages: list[Any]) -> None:
+    failed = odd(Observation(messages))
+    assert failed.stop_reason is EpisodeStop.ENV_ERROR and "RenderError" in str(failed.error)
+
+
+def test_an_environment_that_fails_to_close_has_still_played_its_episode() -> None:
+    trajectory, _ = episode("stop", breaks=("close",))
+    assert (trajectory.stop_reason, trajectory.error) == (EpisodeStop.DONE, None)
+    assert trajectory.metrics["close_failed"] == 1.0

@@ -25,6 +25,7 @@ CONFIGS = st.fixed_dictionaries(
         "model": TEXT,
         "seed": st.integers(-(2**53), 2**53),
         "loss": st.sampled_from(LOSSES),
+        "advantage": st.just({"type": "none"}),
         "env": st.fixed_dictionaries(
             {
                 "args": st.dictionaries(TEXT, VALUES, max_size=3),

@@ -203,3 +203,16 @@ def test_a_closed_slot_is_used_again_and_holds_nothing_of_its_past() -> None:
 
     first, _, third = asyncio.run(run())
     assert first == third
+
+
+def test_closing_a_session_ends_the_step_that_runs_on_it_with_an_error() -> None:
+    async def run() -> None:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open(PROMPTS[1], Sampling(max_tokens=500), seed=1)
+        step = asyncio.create_task(engine.step(session, []))
+        await asyncio.sleep(0)
+        await engine.close(session)
+        with pytest.raises(EngineError, match="closed while"):
+            await step
+
+    asyncio.run(run())

@@ -45,15 +45,16 @@ def test_blocks_show_each_query_exactly_what_the_interval_says(visible_until: np
     assert torch.equal(seen, dense(visible_until))
 
 
+@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
 @settings(max_examples=30, deadline=None)
 @given(visibilities(), st.integers(0, 2**31))
-def test_row_attention_and_its_gradient_equal_a_dense_mask(visible_until: np.ndarray, seed: int) -> None:
+def test_row_attention_and_its_gradient_equal_a_dense_mask(device: str, visible_until: np.ndarray, seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     n = len(visible_until)
-    q, k, v = (torch.randn(1, h, n, 8, generator=draws, requires_grad=True) for h in (4, 2, 2))
-    ours = row_attention(visible_until, CPU)(0, q, k, v, 0.3)
-    plain = sdpa(q, k, v, dense(visible_until), scale=0.3, enable_gqa=True)
-    weight = torch.randn(ours.shape, generator=draws)
+    drawn = [torch.randn(1, h, n, 16, generator=draws) for h in (4, 2, 2, 4)]
+    q, k, v, weight = (x.to(device).requires_grad_(i < 3) for i, x in enumerate(drawn))
+    ours = row_attention(visible_until, torch.device(device))(0, q, k, v, 0.3)
+    plain = sdpa(q, k, v, dense(visible_until).to(device), scale=0.3, enable_gqa=True)
     torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
     for a, b in zip(
         torch.autograd.grad((ours * weight).sum(), (q, k, v)),

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 from renderers import Renderer
 
+from turnwise.errors import RenderError
 from turnwise.text import Dialogue
 from turnwise.types import (
     Completion,
@@ -54,7 +55,16 @@ async def play(
         trajectory.stop_reason, trajectory.error = EpisodeStop.ENV_ERROR, repr(failure.__cause__)
     finally:
         await episode.close()
+        await _closed(env, trajectory)
     return trajectory
+
+
+async def _closed(env: Env, trajectory: Trajectory) -> None:
+    """Close the environment; one that fails at that has still played its episode, so it is only counted."""
+    try:
+        await env.close()
+    except Exception:  # noqa: BLE001 - an environment may raise anything
+        trajectory.metrics["close_failed"] = 1.0
 
 
 class _EnvFailed(Exception):
@@ -79,9 +89,10 @@ class _Episode:
         """Observe, reply, act; returns why it ended."""
         seen = await self._env(self.env.start(self.trajectory.task))
         dialogue = Dialogue(self.renderer, tools=seen.tools)
-        while True:
-            dialogue.add(seen.messages)
-            self.trajectory.messages = dialogue.messages
+        self.trajectory.messages = dialogue.messages
+        self._score(seen)
+        while not seen.done:
+            self._read(dialogue, seen)
             room = self.limits.tokens - len(dialogue.prompt_ids)
             if room < 1:
                 return EpisodeStop.TOKEN_LIMIT if self.trajectory.turns else EpisodeStop.OVERLONG
@@ -89,12 +100,23 @@ class _Episode:
             message = dialogue.reply(completion.ids.tolist())
             seen = await self._env(self.env.step(message))
             self._score(seen)
-            if seen.done:
-                return EpisodeStop.DONE
-            if completion.stop_reason is TurnStop.LENGTH and len(completion.ids) == room:
-                return EpisodeStop.TOKEN_LIMIT
-            if len(self.trajectory.turns) >= self.limits.turns:
-                return EpisodeStop.TURN_LIMIT
+            limit = self._limit(completion, room)
+            if limit and not seen.done:
+                return limit
+        return EpisodeStop.DONE
+
+    def _limit(self, completion: Completion, room: int) -> EpisodeStop | None:
+        """The limit this turn has reached, if any."""
+        if completion.stop_reason is TurnStop.LENGTH and len(completion.ids) == room:
+            return EpisodeStop.TOKEN_LIMIT
+        return EpisodeStop.TURN_LIMIT if len(self.trajectory.turns) >= self.limits.turns else None
+
+    def _read(self, dialogue: Dialogue, seen: Observation) -> None:
+        """Messages that cannot become tokens are the environment's failure."""
+        try:
+            dialogue.add(seen.messages)
+        except RenderError as error:
+            raise _EnvFailed from error
 
     async def _env(self, call: Awaitable[T]) -> T:
         began = time.perf_counter()
@@ -144,8 +166,9 @@ class _Episode:
         return self.trajectory.seed + 1_000_003 * len(self.trajectory.turns)
 
     def _score(self, seen: Observation) -> None:
-        turn = self.trajectory.turns[-1]
-        turn.reward, turn.metrics = seen.reward, dict(seen.metrics)
+        """Rewards and metrics belong to the turn that earned them, and to the trajectory."""
+        for turn in self.trajectory.turns[-1:]:
+            turn.reward, turn.metrics = seen.reward, dict(seen.metrics)
         self.trajectory.reward += seen.reward
         self.trajectory.metrics.update(seen.metrics)
 

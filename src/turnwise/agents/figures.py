@@ -28,6 +28,8 @@ def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "episode/turns": float(np.mean([len(t.turns) for t in trajectories])),
         "episode/tokens": float(np.mean([_length(t) for t in trajectories])),
         "episode/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
+        "episode/retries": sum(t.metrics.get("retries", 0.0) for t in trajectories),
+        "episode/close_failed": sum(t.metrics.get("close_failed", 0.0) for t in trajectories),
         **{f"stop/{reason.value}": float(n) for reason, n in sorted(stops.items())},
     }
 

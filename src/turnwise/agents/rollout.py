@@ -52,11 +52,8 @@ async def rollout(
         for attempt in range(batch.retries + 1):
             seed = seed_of(batch.seed, batch.step, group, sibling, attempt)
             empty = Trajectory(environment.id, batch.tasks[group], group, sibling, seed)
-            env = environment.new()
-            try:
-                played = await play(env, empty, engine, renderer, sampling, limits)
-            finally:
-                await env.close()
+            played = await play(environment.new(), empty, engine, renderer, sampling, limits)
+            played.metrics["retries"] = float(attempt)
             if played.stop_reason not in FAILED:
                 break
         done += 1

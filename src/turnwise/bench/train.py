@@ -38,7 +38,7 @@ class Options(Section):
     """Turns of an episode, unless it is won earlier."""
     max_tokens: Positive = 12
     """Longest reply, in tokens."""
-    row_tokens: Positive = 4096
+    row_tokens: Positive = 2048
     """Most tokens of one forward pass, padding included; a group has to fit in."""
     repeats: Positive = 3
     """Timed steps of each variant; the median counts."""

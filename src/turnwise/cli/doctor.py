@@ -1,4 +1,4 @@
-"""`turnwise doctor --model M`: is sampling and training of this model exact? Exit code 1 if a case is over the threshold."""
+"""`turnwise doctor --model M`: is this model sampled and trained exactly? Exit code 1 if a case is not."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from turnwise.errors import ConfigError
 
 OPTIONS = {"--json PATH": "also write the figures to a file"}
 USAGE = "turnwise doctor --model M [--key value ...]"
-ABOUT = """Samples conversations of several turns in the engine, replays them in the trainer's forward, alone, packed and as
-a tree, and compares the log-probability of every sampled token. A difference means the trainer does not train what was
-sampled."""
+ABOUT = """Samples conversations of several turns in the engine, replays them in the trainer, alone, packed and as
+a tree, and compares the log-probability of every sampled token. A difference means the trainer does not train what
+was sampled."""
 
 
 def run(args: list[str]) -> int:
@@ -64,8 +64,8 @@ def _tell(config: DoctorConfig, cases: list[dict[str, float | str]], target: Pat
         print(f"{config.model} is exact: every difference is at most {config.threshold:g}")
         return 0
     print(
-        f"{config.model} is not exact in {', '.join(wrong)}: over {config.threshold:g}. In bfloat16 differences near 0.05 "
-        "are rounding: judge with --dtype float32. In float32, `plain` points at the attention or the rotary positions, "
-        "`turns` at the cache, `packed` and `fork` at what tokens of a row can see."
+        f"{config.model} is not exact in {', '.join(wrong)}: over {config.threshold:g}. In bfloat16 differences near "
+        "0.05 are rounding: judge with --dtype float32. In float32, `plain` points at the attention or the rotary "
+        "positions, `turns` at the cache, `packed` and `fork` at what tokens of a row can see."
     )
     return 1

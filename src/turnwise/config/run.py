@@ -208,6 +208,11 @@ class RunConfig(Section):
                 "found env.sampling.temperature 0; expected above 0: at 0 the sampler's log-probabilities say nothing "
                 "about the policy. Evaluation may use 0: set eval.temperature instead"
             )
+        if self.loss.type == "sft" and self.advantage.type != "none":
+            raise ValueError(
+                f"found loss.type sft with advantage.type {self.advantage.type}; expected advantage.type none: "
+                "cross-entropy has no use for a group baseline, and groups without spread would be left out"
+            )
         if not self.name or "/" in self.name or self.name in {".", ".."}:
             raise ValueError(f"found name {self.name!r}; expected a plain folder name (set `out` for the folder above)")
         return self

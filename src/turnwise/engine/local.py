@@ -130,7 +130,10 @@ class LocalEngine:
         held = self._own(session)
         self._sessions.remove(held)
         self._first = {ids: first for ids, first in self._first.items() if first is not held}
-        self._running = [r for r in self._running if r.session is not held]
+        for request in [r for r in self._running if r.session is held]:
+            self._running.remove(request)
+            if not request.done.done():
+                request.done.set_exception(EngineError("the session was closed while it was being sampled from"))
         self._pool.give(held.slot)
 
     def update(self, version: int) -> None:

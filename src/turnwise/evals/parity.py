@@ -1,4 +1,4 @@
-"""Is a model exact? Sample conversations in the engine, replay them in the trainer's forward, compare log-probabilities.
+"""Is a model exact? Sample conversations in the engine, replay them in the trainer, compare log-probabilities.
 
 Each case differs in what is sampled (one turn, many, forks) and how it is replayed (alone, packed, as one tree).
 """
@@ -63,7 +63,7 @@ def _packed(policy: Policy, config: DoctorConfig) -> Differences:
 
 
 def _fork(policy: Policy, config: DoctorConfig) -> Differences:
-    """Siblings that continue one conversation, some with a history whose tail was re-tokenised, replayed as one tree."""
+    """Siblings that continue one conversation, some from a history whose tail was re-tokenised, replayed as a tree."""
     return _compare(policy, _rows([asyncio.run(_siblings(policy, config))]))
 
 

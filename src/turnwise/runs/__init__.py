@@ -2,5 +2,6 @@
 
 from turnwise.runs import checkpoint, report, rollouts
 from turnwise.runs.folder import RunFolder
+from turnwise.runs.resume import check_same
 
-__all__ = ["RunFolder", "checkpoint", "report", "rollouts"]
+__all__ = ["RunFolder", "check_same", "checkpoint", "report", "rollouts"]

@@ -43,7 +43,7 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
         # The config comes first: it is what makes the folder a run, and `open` makes the rest where it is missing.
-        disk.replace(folder.config, lambda p: _text(p, config_toml))
+        folder.write_config(config_toml)
         folder._make()
         return folder
 
@@ -75,6 +75,10 @@ class RunFolder:
     def rollout(self, step: int) -> Path:
         """Where the trajectories of a step belong."""
         return self.rollouts / f"step-{step:06d}.parquet"
+
+    def write_config(self, toml: str) -> None:
+        """Write the run's config, whole or not at all."""
+        disk.replace(self.config, lambda p: _text(p, toml))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the numbers of one step; NaN and infinity become null, and an event names them."""
@@ -118,6 +122,8 @@ class RunFolder:
             aside = path.with_name(f"undone-{path.name}")
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
+        for leftover in (*self.path.glob(".tmp-*"), *self.rollouts.glob(".tmp-*")):
+            leftover.unlink()
         disk.sync(self.rollouts)
         disk.sync(self.checkpoints)
         self.event(
