@@ -1,6 +1,6 @@
 # Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: browser help setup demo test check bench clean
 .SILENT:
 
 PYTHON ?= python3
@@ -29,10 +29,20 @@ $(SETUP): pyproject.toml
 	touch $@
 
 demo: $(SETUP) ## train an agent from random weights on this machine in minutes; SEED=2 for another seed
+	if [ -e runs/demo ]; then \
+	  aside="runs/demo-$$(date +%Y%m%d-%H%M%S)"; mv runs/demo "$$aside"; echo "demo: the last one now stands in $$aside"; \
+	fi
 	$(BIN)/turnwise train @ examples/demo.toml --seed $(SEED) $(ARGS)
 
-test: $(SETUP) ## all tests, with coverage; ARGS="-k trees" for some
+test: $(SETUP) browser ## all tests, with coverage; ARGS="-k trees" for some
 	$(BIN)/python -m pytest --cov=turnwise --cov-report=term $(ARGS)
+
+browser: # the report is tested in a real one
+	if ! { command -v chromium || command -v google-chrome; } >/dev/null; then \
+	  echo "test: Debian's chromium, in which the report is tested"; \
+	  root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$root apt-get update -qq && $$root apt-get install -y -qq chromium >/dev/null; \
+	fi
 
 check: $(SETUP) ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -37,18 +37,22 @@ def train(
 ) -> dict[str, float]:
     """Run a config to its end, or to the end of the step in which `stop` is set; returns the run's summary."""
     began = time.perf_counter()
+    reporter, stop = reporter or Silent(), stop or threading.Event()
     path = Path(config.out) / config.name
-    folder = runs.RunFolder.open(path) if resume else runs.RunFolder.create(path, dump(config))
+    if not resume:
+        parts = assemble(config)  # before there is a folder, so that a mistake found here leaves none behind
+        folder = runs.RunFolder.create(path, dump(config))
+        folder.event("start")
+        return asyncio.run(Cycle(parts, folder, reporter, stop, began).run(0))
+    folder = runs.RunFolder.open(path)
     runs.check_same(folder, dump(config))
     folder.write_config(dump(config))
-    found = runs.checkpoint.newest(folder) if resume else None
-    parts = assemble(config, found[1] if found else None)
-    state = parts.restore(found[1]) if found else {"elapsed_s": 0.0}
-    folder.event("resume" if resume else "start", step=found[0] if found else 0)
-    if resume:
-        folder.rewind(found[0] if found else -1)
-    cycle = Cycle(parts, folder, reporter or Silent(), stop or threading.Event(), began - state["elapsed_s"])
-    return asyncio.run(cycle.run(found[0] if found else 0))
+    done, place = runs.checkpoint.newest(folder) or (0, None)
+    parts = assemble(config, place)
+    folder.event("resume", step=done)
+    folder.rewind(done if place else -1)
+    spent = parts.restore(place)["elapsed_s"] if place else 0.0
+    return asyncio.run(Cycle(parts, folder, reporter, stop, began - spent).run(done))
 
 
 class Cycle:

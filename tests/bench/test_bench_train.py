@@ -13,7 +13,8 @@ from turnwise.bench.train import FIGURES, NAMES, case, view
 from turnwise.cli.bench import usage
 from turnwise.cli.main import main
 
-SMALL = "--model tiny --groups 2 --siblings 2 --turns 2 --max-tokens 6 --repeats 2 --threads 1 --no-trl".split()
+SMALL = {"model": "tiny", "groups": 2, "siblings": 2, "turns": 2, "max-tokens": 6, "repeats": 2, "threads": 1}
+PROBE = "import sys; from turnwise.cli.main import main; main(); print({'torch', 'rich'} & {*sys.modules})"
 
 
 def measured(loss: float, seconds: list[float]) -> Measured:
@@ -23,7 +24,8 @@ def measured(loss: float, seconds: list[float]) -> Measured:
 
 
 def test_it_measures_writes_and_prints(capsys, tmp_path):
-    assert main(["bench", "train", *SMALL, "--json", str(tmp_path / "b.json")]) == 0
+    words = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
+    assert main(["bench", "train", *words, "--no-trl", "--json", str(tmp_path / "b.json")]) == 0
     found = json.loads((tmp_path / "b.json").read_text())
     (figures,) = found["cases"]
     assert figures["turnwise_trained"] == figures["per_turn_trained"] > 0
@@ -62,8 +64,6 @@ def test_an_unknown_benchmark_names_the_nearest(capsys):
 
 
 def test_the_help_of_a_benchmark_imports_nothing_heavy():
-    probe = "import sys; from turnwise.cli.main import main; main(); print([m for m in ('torch', 'rich') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", probe, "bench", "train", "--help"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+    words = [sys.executable, "-c", PROBE, "bench", "train", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

@@ -102,12 +102,12 @@ def installed(package: str) -> str | None:
         return None
 
 
-def commit() -> str | None:
-    """The commit of the repository this file stands in; None for an installed package, or without git."""
+def commit(root: Path = ROOT) -> str | None:
+    """The commit of the repository at `root`; None for an installed package, or without git."""
     try:
-        words = ["git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD"]
+        words = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     top, head = done.stdout.split("\n")[:2]
-    return head if Path(top).resolve() == ROOT.resolve() else None
+    return head if Path(top).resolve() == root.resolve() else None
