@@ -77,6 +77,6 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
 def _policy(config: RunConfig, tasks: TaskSet) -> Policy:
     if config.model != "tiny":
         return load(config.model, config.dtype, config.device)
-    talks = asyncio.run(corpus(tasks, CORPUS_EPISODES, config.seed, config.env.sampling.choices))
+    talks = asyncio.run(corpus(tasks, CORPUS_EPISODES, config.seed, config.env.sampling.choices or [""]))
     texts = [str(message["content"]) for talk in talks for message in talk]
     return tiny.build([*texts, *config.env.sampling.choices], config.tiny, config.seed, config.device)

@@ -20,7 +20,7 @@ def mistakes(*words: str) -> list[str]:
         (["--train.lrr", "1"], "--train.lrr: unknown flag; did you mean --train.lr?"),
         (["--lr", "1"], "--lr: unknown flag; did you mean --train.lr?"),
         (["--trian.lr=1"], "--trian.lr: unknown flag; did you mean --train.lr?"),
-        (["--zzzzzz", "1"], "--zzzzzz: unknown flag; `turnwise train --help` lists all"),
+        (["--zzzzzz", "1"], "--zzzzzz: unknown flag; --help lists all"),
         (["--train", "1"], "--train: found a section; expected one of its keys, such as --train.steps"),
         (["--train.lr"], "train.lr (flag): found no value; expected `--train.lr NUMBER`"),
         (["--train.lr", "--seed", "3"], "train.lr (flag): found no value; expected `--train.lr NUMBER`"),

@@ -6,7 +6,7 @@ import shlex
 from importlib import import_module
 from pathlib import Path
 
-from turnwise.cli.doctor import json_path
+from turnwise.cli.json_path import json_path
 from turnwise.cli.page import page, show
 from turnwise.config import load
 from turnwise.config.nearest import nearest_word

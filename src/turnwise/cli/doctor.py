@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turnwise.cli.json_path import json_path
 from turnwise.cli.page import page, show
 from turnwise.config import load
 from turnwise.config.doctor import DoctorConfig
 from turnwise.config.run import TinyConfig
-from turnwise.errors import ConfigError
 
 OPTIONS = {"--json PATH": "also write the figures to a file"}
 USAGE = "turnwise doctor --model M [--key value ...]"
@@ -26,16 +26,6 @@ def run(args: list[str]) -> int:
     config = load(words, DoctorConfig)
     cases = _examine(config)
     return _tell(config, cases, target, ["turnwise doctor", *args])
-
-
-def json_path(args: list[str]) -> tuple[Path | None, list[str]]:
-    """Take `--json PATH` out of the words."""
-    if "--json" not in args:
-        return None, args
-    at = args.index("--json")
-    if at + 1 == len(args) or args[at + 1].startswith("--"):
-        raise ConfigError("found --json without a path; expected `--json PATH`")
-    return Path(args[at + 1]), args[:at] + args[at + 2 :]
 
 
 def _examine(config: DoctorConfig) -> list[dict[str, float | str]]:

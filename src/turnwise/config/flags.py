@@ -163,5 +163,5 @@ def _unknown(name: str, known: list[Part]) -> str:
         return f"--{name}: found a section; expected one of its keys, such as --{section.keys[0].name}"
     meant = nearest_key(name, known)
     return f"--{name}: unknown flag" + (
-        f"; did you mean --{meant}?" if meant else "; `turnwise train --help` lists all"
+        f"; did you mean --{meant}?" if meant else "; --help lists all"
     )

@@ -36,6 +36,7 @@ class Trainer:
             lr=config.lr,
             betas=(config.betas[0], config.betas[1]),
             weight_decay=config.weight_decay,
+            fused=True,
         )
 
     def update(
