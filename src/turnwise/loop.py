@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -55,6 +55,10 @@ def train(
     return asyncio.run(Cycle(parts, folder, reporter, stop, began - spent).run(done))
 
 
+IDLE_STEPS = 5
+"""Steps without a gradient after which the run says so."""
+
+
 class Cycle:
     """One run under way."""
 
@@ -67,6 +71,7 @@ class Cycle:
         self.reporter = reporter
         self.stop = stop
         self.began = began
+        self.idle = 0
 
     async def run(self, done: int) -> dict[str, float]:
         """Steps `done` + 1 to the last; step 0 is the evaluation before training."""
@@ -90,10 +95,14 @@ class Cycle:
         """Play, learn, publish; returns the step's numbers."""
         config, began = self.config, time.perf_counter()
         play = Batch(tasks, config.env.group, config.seed, number, config.env.retries)
+        before = self.parts.engine.counts.copy()
         trajectories = await self._play(play, "rollouts", self.parts.sampling)
+        engine = {f"engine/{name}": float(n - before[name]) for name, n in self.parts.engine.counts.items()}
         played = time.perf_counter()
-        metrics = {**figures(trajectories), **self._learn(number, trajectories)}
+        metrics = {**figures(trajectories), **engine, **self._learn(number, trajectories)}
         trained = time.perf_counter()
+        computed = engine["engine/tokens_read"] + config.train.passes * metrics["samples/tokens_forwarded"]
+        self._heed(metrics)
         runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories)
         if number + 1 == config.train.steps or (config.eval.every and (number + 1) % config.eval.every == 0):
             metrics |= await self._evaluate()
@@ -101,7 +110,8 @@ class Cycle:
             "time/rollout_s": played - began,
             "time/train_s": trained - played,
             "time/step_s": time.perf_counter() - began,
-            "perf/tokens_per_s": metrics["samples/tokens_by_turn"] / (trained - began),
+            "perf/tokens_per_s": computed / (trained - began),
+            "perf/cache_mb": self.parts.engine.cache_bytes / 2**20,
         }
 
     def _learn(self, number: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -121,6 +131,14 @@ class Cycle:
         samples = {f"samples/{name}": float(n) for name, n in account.items()}
         return {**tally.metrics(), **samples, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
 
+    def _heed(self, metrics: Mapping[str, float]) -> None:
+        """Say so when nothing was learnt for a while."""
+        self.idle = 0 if metrics["samples/tokens_trained"] else self.idle + 1
+        if self.idle == IDLE_STEPS:
+            text = f"{IDLE_STEPS} steps without a gradient: in no group did siblings' rewards differ"
+            self.reporter.note(text)
+            self.folder.event("warning", text=text)
+
     def _trained(self, done: int, total: int) -> None:
         self.reporter.progress("training", done, total)
 
@@ -131,8 +149,12 @@ class Cycle:
         def progress(done: int, total: int) -> None:
             self.reporter.progress(stage, done, total)
 
+        def retried(failed: Trajectory) -> None:
+            lost = failed.sampled_tokens
+            self.folder.event("episode_retried", stage=stage, step=play.step, error=failed.error, tokens_lost=lost)
+
         trajectories = await rollout(
-            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress
+            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress, retried
         )
         errors = Counter(t.error for t in trajectories if t.error is not None)
         for error, times in errors.items():

@@ -79,4 +79,4 @@ def _policy(config: RunConfig, tasks: TaskSet) -> Policy:
         return load(config.model, config.dtype, config.device)
     talks = asyncio.run(corpus(tasks, CORPUS_EPISODES, config.seed, config.env.sampling.choices or [""]))
     texts = [str(message["content"]) for talk in talks for message in talk]
-    return tiny.build([*texts, *config.env.sampling.choices], config.tiny, config.seed, config.device)
+    return tiny.build([*texts, *config.env.sampling.choices], config.tiny, config.seed, config.device, config.dtype)

@@ -87,6 +87,7 @@ def test_messages_rewards_and_metrics_of_every_turn_survive() -> None:
         ("assistant", "a"),
         ("user", "you said a"),
         ("assistant", "stop"),
+        ("user", "you said stop"),
     ]
     assert [t.reward for t in trajectory.turns] == [0.5, 1.0]
     assert [t.metrics for t in trajectory.turns] == [{"turn": 1.0, "turn_1": 1.0}, {"turn": 2.0, "turn_2": 1.0}]
@@ -196,3 +197,8 @@ def test_an_environment_that_fails_to_close_has_still_played_its_episode() -> No
     trajectory, _ = episode("stop", breaks=("close",))
     assert (trajectory.stop_reason, trajectory.error) == (EpisodeStop.DONE, None)
     assert trajectory.metrics["close_failed"] == 1.0
+
+
+def test_a_reward_that_is_no_number_is_the_environment_s_failure() -> None:
+    failed = odd(Observation([{"role": "user", "content": "hi"}], reward=float("nan")))
+    assert failed.stop_reason is EpisodeStop.ENV_ERROR and "found reward nan" in str(failed.error)

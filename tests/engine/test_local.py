@@ -216,3 +216,56 @@ def test_closing_a_session_ends_the_step_that_runs_on_it_with_an_error() -> None
             await step
 
     asyncio.run(run())
+
+
+def test_late_and_many_forks_hold_the_prefix_in_slots_the_pool_has_not_grown_to() -> None:
+    async def run() -> tuple[list[list[int]], list[int], list[int]]:
+        engine = LocalEngine(tiny_model())
+        first = await engine.open(PROMPTS[3], Sampling(max_tokens=4), seed=1)
+        await engine.step(first, [])
+        forks = [await engine.fork(first, seed=7) for _ in range(20)]
+        said = [(await engine.step(fork, [5])).ids.tolist() for fork in forks]
+        late = [await engine.open(PROMPTS[3], Sampling(max_tokens=4), seed=9) for _ in range(12)][-1]
+        alone = LocalEngine(tiny_model())
+        plain = await alone.step(await alone.open(PROMPTS[3], Sampling(max_tokens=4), seed=9), [])
+        return said, (await engine.step(late, [])).ids.tolist(), plain.ids.tolist()
+
+    said, late, plain = asyncio.run(run())
+    assert len({tuple(s) for s in said}) == 1 and late == plain
+
+
+def test_a_refused_step_reads_nothing_and_a_cancelled_one_leaves_no_unseen_tokens() -> None:
+    async def run() -> tuple[list[int], list[int]]:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open(PROMPTS[1], Sampling(max_tokens=400), seed=1)
+        with pytest.raises(EngineError, match="max_tokens 0"):
+            await engine.step(session, [5, 6], 0)
+        with pytest.raises(EngineError, match="token ids 5 to 999999; expected 0 to 258"):
+            await engine.step(session, [5, 999999])
+        task = asyncio.create_task(engine.step(session, [7]))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        with pytest.raises(EngineError, match="fork of a session that is being sampled"):
+            await engine.fork(session, seed=2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        ids = list(session.ids)
+        again = await engine.step(session, [], 4)
+        other = LocalEngine(tiny_model())
+        twin = await other.open(ids, Sampling(max_tokens=4), seed=1)
+        assert again.ids.tolist() == (await other.step(twin, [])).ids.tolist()
+        return ids, [*PROMPTS[1], 7]
+
+    ids, expected = asyncio.run(run())
+    assert ids == expected
+
+
+def test_weights_that_are_no_numbers_are_said_and_not_sampled_from() -> None:
+    async def run() -> None:
+        engine = LocalEngine(tiny_model())
+        with torch.no_grad():
+            engine.policy.model.lm_head.weight.fill_(float("nan"))
+        await engine.step(await engine.open([1, 2], OPEN, seed=0), [])
+
+    with pytest.raises(EngineError, match="not finite"):
+        asyncio.run(run())

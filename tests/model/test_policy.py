@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    MambaConfig,
+    PreTrainedConfig,
+    StableLmConfig,
+)
 
-from turnwise.errors import ModelError
-from turnwise.model import load
-from turnwise.model.load import check
+from turnwise.config.run import TinyConfig
+from turnwise.errors import ConfigError, ModelError
+from turnwise.model import Policy, load, tiny
+from turnwise.model.attention import NAME
+from turnwise.model.load import check, pick
 from turnwise.testing import tiny_model
 
 
@@ -50,3 +59,33 @@ def test_rotary_angles_that_depend_on_length_are_refused() -> None:
     policy.model.config.rope_parameters["rope_type"] = "dynamic"
     with pytest.raises(ModelError, match="dynamic"):
         check(policy)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MambaConfig(vocab_size=97, hidden_size=32, num_hidden_layers=2),
+        BloomConfig(vocab_size=97, hidden_size=32, n_layer=2, n_head=4),
+        StableLmConfig(
+            vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)  # fmt: skip
+def test_models_whose_layers_do_not_use_the_registered_attention_are_refused(config: PreTrainedConfig) -> None:
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=NAME)
+    with pytest.raises(ModelError, match="attends in full"):
+        check(Policy(model, None))
+
+
+def test_the_dtype_asked_for_is_the_dtype_of_the_tiny_model() -> None:
+    policy = tiny.build([], TinyConfig(width=32), 0, "cpu", "bfloat16")
+    assert {p.dtype for p in policy.model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("device", "said"), [("gpu", "expected auto, cpu"), ("cuda:7", "device 'cuda:7'")])
+def test_a_device_that_is_not_there_is_refused(device: str, said: str) -> None:
+    if device == "gpu" or not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match=said):
+            pick(device)

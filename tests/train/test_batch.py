@@ -54,6 +54,7 @@ def test_shared_tokens_are_forwarded_once() -> None:
         "dropped/sampled_twice": 0,
         "dropped/no_signal": 0,
         "dropped/over_budget": 0,
+        "dropped/failed": 0,
     }
     assert counted(pair(0), GROUP) == expected
     assert counted(pair(0), ALONE) == expected | {"tokens_forwarded": 12, "tokens_distinct": 12, "branches": 2}
@@ -61,21 +62,27 @@ def test_shared_tokens_are_forwarded_once() -> None:
 
 def test_groups_without_signal_and_failed_episodes_are_dropped_for_that_reason() -> None:
     counts = counted([*pair(0), *pair(1, (1.0, 1.0)), *pair(2, error="gone")], ALONE)
-    assert (counts["tokens_eligible"], counts["tokens_trained"], counts["dropped/no_signal"]) == (18, 6, 12)
-    assert (counts["tokens_forwarded"], counts["tokens_distinct"]) == (12, 36)
+    assert (counts["tokens_eligible"], counts["tokens_trained"]) == (18, 6)
+    assert (counts["dropped/no_signal"], counts["dropped/failed"]) == (9, 3)
+    assert (counts["tokens_forwarded"], counts["tokens_distinct"]) == (12, 30)
 
 
 def test_a_failed_sibling_leaves_the_others_of_its_tree_trained() -> None:
     three = [*pair(0, error="gone"), played(turn([1, 2], [8]), sibling=2, reward=1.0)]
     counts = counted(three, GROUP)
-    assert (counts["tokens_eligible"], counts["tokens_trained"], counts["dropped/no_signal"]) == (7, 4, 3)
+    assert (counts["tokens_eligible"], counts["tokens_trained"], counts["dropped/failed"]) == (7, 4, 3)
 
 
 def test_a_token_sampled_twice_and_one_over_the_budget_are_counted_apart() -> None:
     again = played(turn([1, 2], [3, 4]), turn([1, 2], [3, 9]), group=0, reward=1.0)
     counts = counted([again, played(turn([1, 2], [8]), sibling=1)], TrainConfig(share="trajectory", row_tokens=4))
     dropped = {name: n for name, n in counts.items() if name.startswith("dropped/")}
-    assert dropped == {"dropped/sampled_twice": 1, "dropped/no_signal": 0, "dropped/over_budget": 1}
+    assert dropped == {
+        "dropped/sampled_twice": 1,
+        "dropped/no_signal": 0,
+        "dropped/over_budget": 1,
+        "dropped/failed": 0,
+    }
     assert (counts["tokens_eligible"], counts["tokens_trained"]) == (5, 3)
 
 
@@ -117,3 +124,10 @@ def test_the_account_adds_up(spec: list[Any], budget: int, share: Any) -> None:
 def test_weights_of_entries_are_one() -> None:
     (row,), _ = batch(pair(0), advantages(pair(0), AdvantageConfig()), [0, 1], GROUP)
     np.testing.assert_array_equal(row.entries.weight, np.ones(6, np.float32))
+
+
+def test_a_group_over_the_budget_becomes_trees_of_its_halves_and_keeps_every_sibling() -> None:
+    group = [played(turn([1, 2, 3, 4], [10 + n, 20, 30]), sibling=n, reward=float(n)) for n in range(4)]
+    counts = counted(group, TrainConfig(row_tokens=12))
+    assert (counts["tokens_trained"], counts["dropped/over_budget"]) == (12, 0)
+    assert counts["tokens_forwarded"] == 2 * (4 + 2 * 3)

@@ -14,6 +14,7 @@ from torch import Tensor
 from played import played, tight, turn
 from turnwise.config.loss import DppoConfig, GrpoConfig, SftConfig
 from turnwise.config.run import TrainConfig
+from turnwise.errors import RunError
 from turnwise.losses import Tokens, choose
 from turnwise.model import Policy
 from turnwise.rows import Row
@@ -207,3 +208,12 @@ def test_two_steps_equal_one_a_save_a_restore_and_another_bit_for_bit() -> None:
     assert resumed.version == whole.version == 2
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert any(not torch.equal(before[name], middle[name]) for name in before)
+
+
+def test_a_gradient_that_is_no_number_stops_the_run_before_it_touches_the_weights() -> None:
+    policy = tiny_model()
+    before = [p.detach().clone() for p in policy.model.parameters()]
+    rows, _ = batch([played(turn([1, 2], [3, 4]), reward=1.0)], np.array([np.inf], np.float32), [0], TrainConfig())
+    with pytest.raises(RunError, match="expected a finite one; the weights are as before"):
+        Trainer(policy, TrainConfig(), choose(GrpoConfig())).update(rows, 3, Tally())
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))

@@ -6,6 +6,7 @@ The conversation's tokens are kept as they were read and sampled; the engine's s
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -55,14 +56,15 @@ async def play(
         trajectory.stop_reason, trajectory.error = EpisodeStop.ENV_ERROR, repr(failure.__cause__)
     finally:
         await episode.close()
-        await _closed(env, trajectory)
+        await _closed(env, trajectory, limits.timeout_s)
     return trajectory
 
 
-async def _closed(env: Env, trajectory: Trajectory) -> None:
+async def _closed(env: Env, trajectory: Trajectory, timeout_s: float) -> None:
     """Close the environment; one that fails at that has still played its episode, so it is only counted."""
     try:
-        await env.close()
+        async with asyncio.timeout(timeout_s):
+            await env.close()
     except Exception:  # noqa: BLE001 - an environment may raise anything
         trajectory.metrics["close_failed"] = 1.0
 
@@ -91,6 +93,7 @@ class _Episode:
         dialogue = Dialogue(self.renderer, tools=seen.tools)
         self.trajectory.messages = dialogue.messages
         self._score(seen)
+        limit = None
         while not seen.done:
             self._read(dialogue, seen)
             room = self.limits.tokens - len(dialogue.prompt_ids)
@@ -102,8 +105,10 @@ class _Episode:
             self._score(seen)
             limit = self._limit(completion, room)
             if limit and not seen.done:
-                return limit
-        return EpisodeStop.DONE
+                break
+        # What is said last is read by nobody, but belongs to the conversation.
+        self.trajectory.messages = [*dialogue.messages, *seen.messages]
+        return EpisodeStop.DONE if seen.done or limit is None else limit
 
     def _limit(self, completion: Completion, room: int) -> EpisodeStop | None:
         """The limit this turn has reached, if any."""
@@ -167,6 +172,8 @@ class _Episode:
 
     def _score(self, seen: Observation) -> None:
         """Rewards and metrics belong to the turn that earned them, and to the trajectory."""
+        if not math.isfinite(seen.reward):
+            raise _EnvFailed from ValueError(f"found reward {seen.reward}, expected a finite number")
         for turn in self.trajectory.turns[-1:]:
             turn.reward, turn.metrics = seen.reward, dict(seen.metrics)
         self.trajectory.reward += seen.reward

@@ -42,8 +42,9 @@ async def rollout(
     sampling: Sampling,
     limits: Limits,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    retried: Callable[[Trajectory], None] = lambda failed: None,
 ) -> list[Trajectory]:
-    """Trajectories by group and sibling, however the episodes finish."""
+    """Trajectories by group and sibling, however the episodes finish; `retried` hears of attempts that are replaced."""
     total = len(batch.tasks) * batch.group
     done = 0
 
@@ -54,8 +55,9 @@ async def rollout(
             empty = Trajectory(environment.id, batch.tasks[group], group, sibling, seed)
             played = await play(environment.new(), empty, engine, renderer, sampling, limits)
             played.metrics["retries"] = float(attempt)
-            if played.stop_reason not in FAILED:
+            if played.stop_reason not in FAILED or attempt == batch.retries:
                 break
+            retried(played)
         done += 1
         progress(done, total)
         return played

@@ -35,7 +35,7 @@ def _examine(config: DoctorConfig) -> list[dict[str, float | str]]:
     from turnwise.model import tiny
 
     if config.model == "tiny":
-        policy = tiny.build(SAID, TinyConfig(), config.seed, config.device)
+        policy = tiny.build(SAID, TinyConfig(), config.seed, config.device, config.dtype)
     else:
         policy = load_model(config.model, config.dtype, config.device)
     return examine(policy, config)

@@ -162,6 +162,4 @@ def _unknown(name: str, known: list[Part]) -> str:
     if section is not None:
         return f"--{name}: found a section; expected one of its keys, such as --{section.keys[0].name}"
     meant = nearest_key(name, known)
-    return f"--{name}: unknown flag" + (
-        f"; did you mean --{meant}?" if meant else "; --help lists all"
-    )
+    return f"--{name}: unknown flag" + (f"; did you mean --{meant}?" if meant else "; --help lists all")

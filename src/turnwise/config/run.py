@@ -34,10 +34,10 @@ class TinyConfig(Section):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
-        if self.width % self.heads or self.heads % self.kv_heads:
+        if self.width % (2 * self.heads) or self.heads % self.kv_heads:
             raise ValueError(
                 f"found width {self.width}, heads {self.heads}, kv_heads {self.kv_heads}; "
-                "expected width divisible by heads and heads divisible by kv_heads"
+                "expected width divisible by 2 x heads and heads divisible by kv_heads"
             )
         return self
 
@@ -207,6 +207,11 @@ class RunConfig(Section):
             raise ValueError(
                 "found env.sampling.temperature 0; expected above 0: at 0 the sampler's log-probabilities say nothing "
                 "about the policy. Evaluation may use 0: set eval.temperature instead"
+            )
+        if self.advantage.type == "grpo" and self.env.group < 2:
+            raise ValueError(
+                f"found env.group {self.env.group} with advantage.type grpo; expected at least 2 siblings: a lone "
+                "one equals its group's mean and teaches nothing (or advantage.type none)"
             )
         if self.loss.type == "sft" and self.advantage.type != "none":
             raise ValueError(

@@ -68,11 +68,11 @@ class Pool:
 
     @torch.inference_mode()
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Write the first tokens of one slot into another."""
-        for store in (*self.keys, *self.values):
-            if target >= len(store):
-                continue
-            store[target, :tokens] = store[source, :tokens]
+        """Write the first tokens of one slot into another, which may be newer than the layers' last growth."""
+        for stores in (self.keys, self.values):
+            for index, store in enumerate(stores):
+                stores[index] = _grown(store, self.slots, self.length)
+                stores[index][target, :tokens] = stores[index][source, :tokens]
 
     @property
     def bytes(self) -> int:

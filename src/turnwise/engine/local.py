@@ -84,7 +84,8 @@ class LocalEngine:
         self.policy = policy
         self.chunk_tokens = chunk_tokens
         self.version = 0
-        self.counts: Counter[str] = Counter()
+        names = ("tokens_read", "tokens_shared", "tokens_sampled", "tokens_forced", "forwards", "near_ties")
+        self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
         self._pool = Pool()
         self._sessions: set[LocalSession] = set()
         self._first: dict[tuple[int, ...], LocalSession] = {}
@@ -92,7 +93,9 @@ class LocalEngine:
         self._loop: asyncio.Task[None] | None = None
 
     async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> LocalSession:
-        ids = tuple(int(i) for i in prompt_ids)
+        ids = self._known(prompt_ids)
+        if sampling.choices:
+            trie(sampling.choices)  # refuses what is no trie, before anything is held
         twin = self._first.get(ids)
         session = LocalSession(sampling, seed % 2**64, self._pool.take(), list(ids), twin=twin)
         if twin is None:
@@ -104,10 +107,13 @@ class LocalEngine:
         held = self._own(session)
         if held.busy:
             raise EngineError("found a second step on a session whose first still runs; expected one at a time")
-        held.ids.extend(int(i) for i in new_ids)
-        limit = held.sampling.max_tokens if max_tokens is None else max_tokens
-        if not held.ids or limit < 1:
-            raise EngineError(f"found {len(held.ids)} tokens to read and max_tokens {limit}; expected at least 1")
+        new, limit = self._known(new_ids), held.sampling.max_tokens if max_tokens is None else max_tokens
+        tokens = len(held.ids) + len(new)
+        if tokens < 1 or limit < 1:
+            raise EngineError(f"found {tokens} tokens to read and max_tokens {limit}; expected at least 1")
+        held.ids.extend(new)
+        before = len(held.ids)
+        held.written = min(held.written, before - 1)  # the last token is always read: its logits are what is drawn from
         node = trie(held.sampling.choices) if held.sampling.choices else None
         request = _Request(held, limit, node, asyncio.get_running_loop().create_future())
         self._running.append(request)
@@ -116,11 +122,18 @@ class LocalEngine:
             self._loop = asyncio.create_task(self._decode())
         try:
             return await request.done
+        except asyncio.CancelledError:
+            held.sampled -= len(held.ids) - before  # nobody has seen these tokens
+            del held.ids[before:]
+            held.written = min(held.written, before)
+            raise
         finally:
             held.busy = False
 
     async def fork(self, session: Session, *, seed: int) -> LocalSession:
         held = self._own(session)
+        if held.busy:
+            raise EngineError("found a fork of a session that is being sampled from; expected it between two steps")
         branch = LocalSession(held.sampling, seed % 2**64, self._pool.take(), list(held.ids))
         self._copy(held, branch, held.written)
         self._sessions.add(branch)
@@ -142,10 +155,21 @@ class LocalEngine:
         for session in self._sessions:
             session.written = 0
 
+    @property
+    def cache_bytes(self) -> int:
+        return self._pool.bytes
+
     def _copy(self, source: LocalSession, target: LocalSession, tokens: int) -> None:
         self._pool.copy(source.slot, target.slot, tokens)
         target.written = tokens
         self.counts["tokens_shared"] += tokens
+
+    def _known(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Refuse a token the model does not have: it would fail the whole batch."""
+        known = tuple(int(i) for i in ids)
+        if known and not (min(known) >= 0 and max(known) < self.policy.vocab):
+            raise EngineError(f"found token ids {min(known)} to {max(known)}; expected 0 to {self.policy.vocab - 1}")
+        return known
 
     def _own(self, session: Session) -> LocalSession:
         if not isinstance(session, LocalSession) or session not in self._sessions:
@@ -223,6 +247,8 @@ class LocalEngine:
         allowed = [r.node.allowed if r.node else NOTHING for r in requests]
         u = uniforms([s.seed for s in sessions], [s.sampled for s in sessions])
         draws = draw(self.policy.head(hidden_BW), [s.sampling for s in sessions], allowed, u)
+        if not np.isfinite(draws.logprobs).all():
+            raise EngineError("found log-probabilities that are not finite; the weights hold NaN or infinite numbers")
         self.counts["near_ties"] += draws.near
         for request, token, logprob, support in zip(requests, draws.ids, draws.logprobs, draws.supports, strict=True):
             self._record(request, token, logprob, support)

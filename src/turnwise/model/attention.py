@@ -154,7 +154,7 @@ def _compiled_flex() -> Callable[..., Tensor]:
     return _flex_kernel
 
 
-def _causal(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def causal(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     return sdpa(q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=True)
 
 
@@ -172,7 +172,7 @@ def attention(
             f"{type(module).__name__} asks for {', '.join(asked)}, which this attention does not compute; "
             "expected a model with plain full attention in every layer"
         )
-    attend: Attend = kwargs.get("attend") or _causal
+    attend: Attend = kwargs.get("attend") or causal
     scale = kwargs.get("scaling")
     width = query.shape[-1]
     out = attend(int(module.layer_idx), query, key, value, width**-0.5 if scale is None else scale)  # type: ignore[arg-type]

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from turnwise.errors import ModelError
+from turnwise.errors import ConfigError, ModelError
 from turnwise.model import smollm2
-from turnwise.model.attention import NAME
+from turnwise.model.attention import NAME, causal
 
 EXPECTED = (
     "expected `tiny`, `smollm2`, a folder with config.json, weights and tokenizer, or a hub name this machine can reach"
 )
+PLAIN = "expected a model whose every layer attends in full through that registry (Llama, Qwen, GPT-2, OLMo, ...)"
 LENGTH_DEPENDENT_ROPE = {"dynamic", "longrope"}
 
 
@@ -57,8 +58,8 @@ class Policy:
 
 def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
     """Load `smollm2`, a folder in Hugging Face layout, or a hub name."""
-    folder = str(smollm2.folder()) if name == "smollm2" else name
-    if name.startswith((".", "/", "~")) and not (Path(name).expanduser() / "config.json").is_file():
+    folder = str(smollm2.folder() if name == "smollm2" else Path(name).expanduser())
+    if name.startswith((".", "/", "~")) and not (Path(folder) / "config.json").is_file():
         raise ModelError(f"found model {name!r}, a folder without config.json; {EXPECTED}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -76,7 +77,13 @@ def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
 def pick(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"found device {device!r}; expected auto, cpu, cuda, or cuda:0, cuda:1, ...") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"found device {device!r}, and torch sees no CUDA here; expected auto or cpu")
+    return found
 
 
 def check(policy: Policy) -> Policy:
@@ -88,16 +95,44 @@ def check(policy: Policy) -> Policy:
             f"found rotary embedding {rope['rope_type']!r}, whose angles depend on the length of the input, so that a "
             "packed row cannot equal its parts; expected one with fixed angles (default, linear, yarn, llama3)"
         )
+    _check_attention(policy)
     _check_head(policy)
     return policy
 
 
 @torch.no_grad()
+def _check_attention(policy: Policy) -> None:
+    """Every layer must use our attention: another mixer would see what a token should not see."""
+    seen: list[tuple[int, bool]] = []
+
+    def spy(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        seen.append((layer, k.shape == v.shape and q.shape[-1] == k.shape[-1]))
+        return causal(layer, q, k, v, scale)
+
+    layers = policy.model.config.get_text_config().num_hidden_layers
+    try:
+        policy.hidden(*_probe(policy), spy)
+    except (KeyError, AttributeError, TypeError, IndexError, RuntimeError) as error:
+        raise ModelError(f"{type(policy.model).__name__} fails in its attention: {error!r}; {PLAIN}") from error
+    if seen != [(layer, True) for layer in range(layers)]:
+        raise ModelError(
+            f"{type(policy.model).__name__} has {layers} layers, of which {len(seen)} use the attention registered "
+            f"with transformers, on keys and values of one shape; {PLAIN}"
+        )
+
+
+def _probe(policy: Policy) -> tuple[Tensor, Tensor]:
+    """Four tokens and their positions."""
+    places = torch.arange(4, device=policy.device)[None]
+    return places % policy.vocab, places
+
+
+@torch.no_grad()
 def _check_head(policy: Policy) -> None:
     """Some models scale or cap logits after the projection; scoring from hidden states would then be wrong."""
-    ids = torch.arange(4, device=policy.device)[None] % policy.vocab
+    ids, places = _probe(policy)
     whole = policy.model(input_ids=ids, use_cache=False).logits[0]
-    ours = policy.head(policy.hidden(ids, torch.arange(4, device=policy.device)[None])[0])
+    ours = policy.head(policy.hidden(ids, places)[0])
     if whole.shape != ours.shape or not torch.allclose(whole, ours, atol=1e-4):
         raise ModelError(
             f"{type(policy.model).__name__} changes its logits after the vocabulary projection; "

@@ -37,7 +37,7 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> PreTrainedTokenizerFast
     return tokenizer
 
 
-def build(texts: Iterable[str], config: TinyConfig, seed: int, device: str = "auto") -> Policy:
+def build(texts: Iterable[str], config: TinyConfig, seed: int, device: str = "auto", dtype: str = "float32") -> Policy:
     """The policy that `model = "tiny"` names."""
     tokenizer = train_tokenizer(texts, config.vocab)
     shape = LlamaConfig(
@@ -58,6 +58,6 @@ def build(texts: Iterable[str], config: TinyConfig, seed: int, device: str = "au
         torch.manual_seed(seed)
         model = LlamaForCausalLM(shape)
     model.set_attn_implementation(NAME)
-    policy = Policy(model.float(), tokenizer)
+    policy = Policy(model.to(getattr(torch, dtype)), tokenizer)
     policy.model.to(pick(device))
     return check(policy)

@@ -9,7 +9,7 @@ from typing import Any
 from turnwise.errors import ConfigError
 from turnwise.runs.folder import RunFolder
 
-MAY_CHANGE = {"name", "out", "train.steps", "train.threads", "checkpoint.every", "checkpoint.keep", "device"}
+MAY_CHANGE = {"name", "out", "train.steps", "checkpoint.every", "checkpoint.keep"}
 """What a resumed run may be told anew: nothing that changes the numbers of its steps."""
 
 

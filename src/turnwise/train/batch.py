@@ -18,18 +18,20 @@ def batch(
 
     eligible tokens = trained + dropped, by reason.
     """
-    counts = Counter({"tokens_eligible": 0, "dropped/sampled_twice": 0, "dropped/no_signal": 0})
+    counts = Counter({"dropped/sampled_twice": 0, "dropped/no_signal": 0})
+    counts["tokens_eligible"] = sum(trajectories[i].sampled_tokens for i in numbers)
     trees: list[Tree] = []
-    for members in _shared(trajectories, numbers, config.share):
-        merged = merge([trajectories[i] for i in members], members)
-        counts["tokens_eligible"] += sum(trajectories[i].sampled_tokens for i in members)
-        counts["dropped/sampled_twice"] -= sum(len(t.entries) for t in merged)
+    sound = [i for i in numbers if trajectories[i].error is None]
+    counts["dropped/failed"] = sum(trajectories[i].sampled_tokens for i in numbers if i not in set(sound))
+    for members in _shared(trajectories, sound, config.share):
+        sampled = sum(trajectories[i].sampled_tokens for i in members)
+        merged = _fitting(trajectories, members, config.row_tokens)
+        counts["dropped/sampled_twice"] += sampled - sum(len(t.entries) for t in merged)
         for tree in merged:
             weighed, silent = weigh(tree, advantage)
             counts["dropped/no_signal"] += silent
             trees.append(weighed)
-        counts.update(_turns([trajectories[i] for i in members]))
-    counts["dropped/sampled_twice"] += counts["tokens_eligible"]
+    counts.update(_turns([trajectories[i] for i in numbers]))
     rows, cut = pack(trees, config.row_tokens)
     counts.update({f"dropped/{reason}": n for reason, n in cut.items()})
     counts["branches"] = sum(t.branches for t in trees)
@@ -37,6 +39,15 @@ def batch(
     counts["tokens_forwarded"] = sum(len(r) for r in rows)
     counts["tokens_trained"] = sum(len(r.entries) for r in rows)
     return rows, counts
+
+
+def _fitting(trajectories: Sequence[Trajectory], members: Sequence[int], budget: int) -> list[Tree]:
+    """One tree of all members, or of each half where that passes the budget: no sibling is cut for another."""
+    merged = merge([trajectories[i] for i in members], members)
+    if len(members) == 1 or all(len(tree) <= budget for tree in merged):
+        return merged
+    half = len(members) // 2
+    return [tree for part in (members[:half], members[half:]) for tree in _fitting(trajectories, part, budget)]
 
 
 def _shared(trajectories: Sequence[Trajectory], numbers: Sequence[int], share: str) -> list[list[int]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from turnwise.config.run import TrainConfig
+from turnwise.errors import RunError
 from turnwise.losses import Loss, Tokens
 from turnwise.model import Policy, Scores, row_attention, score
 from turnwise.model.logp import Support as TokenSupport
@@ -52,6 +53,12 @@ class Trainer:
             (self._loss(row, tally) / entries).backward()
             progress(done, len(rows))
         norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.config.max_grad_norm)
+        if not bool(norm.isfinite()):
+            raise RunError(
+                f"found a gradient of length {float(norm)} in step {step}, expected a finite one; the weights are as "
+                "before this update, and --resume goes on from the last checkpoint. Look for rewards or "
+                "log-probabilities in the step's rollouts that are not finite"
+            )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.version += 1
@@ -63,10 +70,11 @@ class Trainer:
         e, device = row.entries, self.policy.device
         tokens = Tokens(*(torch.from_numpy(x).to(device) for x in (e.advantage, e.sampler_logp, e.weight)))
         result = self.loss(scores.logp_E, tokens)
+        loss = result.loss - self.entropy * scores.entropy_E.sum() if self.entropy else result.loss
         with torch.no_grad():
-            tally.add(len(e), {"loss/total": result.loss, **result.sums})
+            tally.add(len(e), {"loss/total": loss, **result.sums})
             _observe(scores, tokens.sampler_logp_E, torch.from_numpy(e.version == self.version).to(device), tally)
-        return result.loss - self.entropy * scores.entropy_E.sum() if self.entropy else result.loss
+        return loss
 
     def state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "version": self.version}
