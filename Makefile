@@ -35,7 +35,7 @@ demo: $(SETUP) ## train an agent from random weights on this machine in minutes;
 	$(BIN)/turnwise train @ examples/demo.toml --seed $(SEED) $(ARGS)
 
 test: $(SETUP) browser ## all tests, with coverage; ARGS="-k trees" for some
-	$(BIN)/python -m pytest --cov=turnwise --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest -n 2 --cov=turnwise --cov-report=term $(ARGS)
 
 browser: # the report is tested in a real one
 	if ! { command -v chromium || command -v google-chrome; } >/dev/null; then \
