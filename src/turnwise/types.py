@@ -245,8 +245,9 @@ class TurnPath:
     def at(self) -> Ids:
         """The index of every token."""
         lengths = self.spans[:, 1] - self.spans[:, 0]
-        before = np.cumsum(lengths) - lengths
-        return (np.arange(lengths.sum()) + np.repeat(self.spans[:, 0] - before, lengths)).astype(np.int32)
+        before = np.cumsum(lengths, dtype=np.int32) - lengths
+        at: Ids = np.arange(lengths.sum(), dtype=np.int32) + np.repeat(self.spans[:, 0] - before, lengths)
+        return at
 
     def moved(self, by: int) -> TurnPath:
         """The same path in a row where the tree begins at `by`."""
