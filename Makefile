@@ -1,6 +1,6 @@
 # Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
 .DEFAULT_GOAL := help
-.PHONY: browser help setup demo test check bench clean
+.PHONY: browser gforth help setup demo test check bench clean
 .SILENT:
 
 PYTHON ?= python3
@@ -34,7 +34,7 @@ demo: $(SETUP) ## train an agent from random weights on this machine in minutes;
 	fi
 	$(BIN)/turnwise train @ examples/demo.toml --seed $(SEED) $(ARGS)
 
-test: $(SETUP) browser ## all tests, with coverage; ARGS="-k trees" for some
+test: $(SETUP) browser gforth ## all tests, with coverage; ARGS="-k trees" for some
 	$(BIN)/python -m pytest -n 2 --cov=turnwise --cov-report=term $(ARGS)
 
 browser: # the report is tested in a real one
@@ -42,6 +42,13 @@ browser: # the report is tested in a real one
 	  echo "test: Debian's chromium, in which the report is tested"; \
 	  root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$root apt-get update -qq && $$root apt-get install -y -qq chromium >/dev/null; \
+	fi
+
+gforth: # the environment forth is compared with it
+	if ! command -v gforth >/dev/null; then \
+	  echo "test: Debian's gforth, with which our Forth is compared"; \
+	  root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$root apt-get update -qq && $$root apt-get install -y -qq gforth >/dev/null; \
 	fi
 
 check: $(SETUP) ## format, lint, types

@@ -1,8 +1,9 @@
-"""Leaves out tests whose peer package is not installed, and says at the end which peers did not run."""
+"""Leaves out tests whose peer package or program is not installed, and says at the end which did not run."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,8 +30,17 @@ def needs(item: pytest.Item) -> list[str]:
     return [mark.args[0] for mark in item.iter_markers("peer")]
 
 
+def programs(item: pytest.Item) -> list[str]:
+    """The programs that the `program` marks of a test name."""
+    return [mark.args[0] for mark in item.iter_markers("program")]
+
+
+ABSENT: set[str] = set()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    absent = [item for item in items if not all(map(installed, needs(item)))]
+    ABSENT.update(name for item in items for name in programs(item) if not shutil.which(name))
+    absent = [item for item in items if not all(map(installed, needs(item))) or ABSENT & set(programs(item))]
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
@@ -41,3 +51,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if missing:
         terminalreporter.section("peers")
         terminalreporter.line(f"not installed, so not compared with: {', '.join(missing)} (`make bench` installs them)")
+    for name in sorted(ABSENT):
+        terminalreporter.line(f"not installed, so not compared with: {name} (`make test` installs it)")

@@ -196,10 +196,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to solve. `key` is stable and unique: the train/held-out split hashes it."""
+    """One thing to solve. `key` is stable and unique; the train/held-out split hashes it, or `split` where many tasks
+    have to stay on one side together."""
 
     key: str
     data: Mapping[str, Any] = field(default_factory=dict)
+    split: str | None = None
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """In: an Environment. Out: its tasks, split for good into a train side and a held-out side.
 
-A task's side depends on its own key alone, so tasks that are added never move another across.
+A task's side depends on its own key alone (or on its `split`), so tasks that are added never move another across.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TaskSet:
                     "split hashes them (a source that ends is started again by itself)"
                 )
             seen.add(task.key)
-            if side(task.key, self.fraction, self.seed) == wanted:
+            if side(task.split or task.key, self.fraction, self.seed) == wanted:
                 yield task
 
     def _empty(self, purpose: str) -> ConfigError:
