@@ -108,16 +108,61 @@ class Support:
         return Support(np.concatenate([*slices, np.zeros(0, np.int32)]).astype(np.int32), offsets)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """One compaction of a session's cache: columns [start, end) gave way to a few slots, or to none.
+
+    Columns are what attention sees, in order: a column a token, and where an event struck a column a slot. `at` is the
+    first token (of prompt + completion) that was computed after it: its own log-probability belongs to the context
+    before. `kept` [layers, key/value heads, slots] are the columns the slots were made from, counted from `start`;
+    `queries` the tokens whose queries they were fitted to, turned to positions at + i mod `span`.
+    Equal events leave equal caches; what triggered one, and what it cost, does not count.
+    """
+
+    at: int
+    start: int
+    end: int
+    method: str
+    kept: NDArray[np.int16]
+    queries: Ids
+    source: str = "own"
+    span: int = 1
+    ridge: float = 1e-2
+    trigger: str = "budget"
+    before: int = 0
+    after: int = 0
+    ms: float = 0.0
+    residual: float = 0.0
+
+    @property
+    def slots(self) -> int:
+        """How many columns are left of the region."""
+        return int(self.kept.shape[-1])
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.at, self.start, self.end, self.method, self.source, self.span, self.ridge)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Event):
+            return NotImplemented
+        same = self._key() == other._key() and np.array_equal(self.queries, other.queries)
+        return same and np.array_equal(self.kept, other.kept)
+
+    def __hash__(self) -> int:
+        return hash((*self._key(), self.kept.shape))
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What one engine step sampled. Arrays are [C]; `logprobs` are of the distribution that was drawn from."""
+    """What one engine step sampled. Arrays are [C]; `logprobs` are of the distribution that was drawn from; `events`
+    are all the session has seen so far, in order."""
 
     ids: Ids
     logprobs: Floats
     policy_versions: Ids
     stop_reason: TurnStop
     support: Support | None = None
-    events: tuple[Any, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +178,7 @@ class Attribution:
 
 @dataclass(slots=True)
 class Turn:
-    """One model call: what it read [P] and what it wrote [C]."""
+    """One model call: what it read [P] and what it wrote [C]; `events` are all that struck the two, in order."""
 
     prompt_ids: Ids
     completion_ids: Ids
@@ -142,7 +187,7 @@ class Turn:
     stop_reason: TurnStop
     attribution: Attribution | None = None
     support: Support | None = None
-    events: tuple[Any, ...] = ()
+    events: tuple[Event, ...] = ()
     temperature: float = 1.0
     agent: str = "main"
     reward: float = 0.0
