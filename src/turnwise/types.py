@@ -267,16 +267,49 @@ class Entries:
         """The entries at `index` (numbers or a mask), in that order."""
         places = np.arange(len(self))[index]
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "support"}
-        taken = {name: None if values is None else values[places] for name, values in arrays.items()}
+        taken: dict[str, Any] = {name: None if values is None else values[places] for name, values in arrays.items()}
         return Entries(**taken, support=self.support.take(places))
 
     @staticmethod
     def join(parts: Sequence[Entries]) -> Entries:
-        """Concatenate; `at` and `source` must point into the same tokens already. All or none have an optional array."""
+        """Concatenate; `at` and `source` must point into the same tokens already; all or none have optional arrays."""
         names = [f.name for f in fields(Entries) if f.name != "support"]
         columns = {name: [getattr(p, name) for p in parts] for name in names}
-        arrays = {name: None if c[0] is None else np.concatenate(c) for name, c in columns.items()}
+        arrays: dict[str, Any] = {name: None if c[0] is None else np.concatenate(c) for name, c in columns.items()}
         return Entries(**arrays, support=Support.join([p.support for p in parts]))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPath:
+    """Where the tokens of one turn, prompt then completion, lie in a tree or row: stretches [start, end), in order.
+
+    A turn whose last token lies on another branch: spans [[0, 2], [5, 6]], at [0, 1, 5]. A path shorter than its turn
+    was cut; what remains is its beginning.
+    """
+
+    trajectory: int
+    turn: int
+    spans: Ids
+
+    def __len__(self) -> int:
+        return int((self.spans[:, 1] - self.spans[:, 0]).sum())
+
+    @property
+    def at(self) -> Ids:
+        """The index of every token."""
+        lengths = self.spans[:, 1] - self.spans[:, 0]
+        before = np.cumsum(lengths, dtype=np.int32) - lengths
+        at: Ids = np.arange(lengths.sum(), dtype=np.int32) + np.repeat(self.spans[:, 0] - before, lengths)
+        return at
+
+    def moved(self, by: int) -> TurnPath:
+        """The same path in a row where the tree begins at `by`."""
+        return TurnPath(self.trajectory, self.turn, self.spans + np.int32(by))
+
+    def until(self, end: int) -> TurnPath:
+        """What is left of it when tokens from `end` on are cut."""
+        spans = np.minimum(self.spans, np.int32(end))
+        return TurnPath(self.trajectory, self.turn, spans[spans[:, 0] < spans[:, 1]])
 
 
 class Session(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from turnwise.model import Policy
 from turnwise.rows import Row
-from turnwise.train.score import score_row
+from turnwise.train.step import score_row
 from turnwise.types import Floats
 
 
@@ -29,7 +30,7 @@ def judge(rows: Sequence[Row], judges: Judges) -> list[Row]:
 
 def _judged(row: Row, judges: Judges) -> Row:
     asked = {"start_logp": judges.start, "ref_logp": judges.reference, "teacher_logp": judges.teacher}
-    said = {name: _logp(policy, row) for name, policy in asked.items() if policy is not None}
+    said: dict[str, Any] = {name: _logp(policy, row) for name, policy in asked.items() if policy is not None}
     return replace(row, entries=replace(row.entries, **said)) if said else row
 
 
