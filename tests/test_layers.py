@@ -13,6 +13,7 @@ ROOT = Path(turnwise.__file__).parent
 LAYERS = (
     "types",
     "errors",
+    "imports",
     "reporter",
     "config",
     "text",

@@ -136,9 +136,54 @@ Listener = Callable[[Sampled], None]
 """Called for each token in order, on the event loop, before the step returns; it must not block."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """One compaction of a session's cache: columns [start, end) gave way to a few slots, or to none.
+
+    Columns are what attention sees, in order: a column a token, and where an event struck a column a slot. `at` is the
+    first token (of prompt + completion) that was computed after it: its own log-probability belongs to the context
+    before. `kept` [layers, key/value heads, slots] are the columns the slots were made from, counted from `start`;
+    `queries` the tokens whose queries they were fitted to, turned to positions at + i mod `span`.
+    Equal events leave equal caches; what triggered one, and what it cost, does not count.
+    """
+
+    at: int
+    start: int
+    end: int
+    method: str
+    kept: NDArray[np.int16]
+    queries: Ids
+    source: str = "own"
+    span: int = 1
+    ridge: float = 1e-2
+    trigger: str = "budget"
+    before: int = 0
+    after: int = 0
+    ms: float = 0.0
+    residual: float = 0.0
+
+    @property
+    def slots(self) -> int:
+        """How many columns are left of the region."""
+        return int(self.kept.shape[-1])
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.at, self.start, self.end, self.method, self.source, self.span, self.ridge)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Event):
+            return NotImplemented
+        same = self._key() == other._key() and np.array_equal(self.queries, other.queries)
+        return same and np.array_equal(self.kept, other.kept)
+
+    def __hash__(self) -> int:
+        return hash((*self._key(), self.kept.shape))
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What one engine step sampled. Arrays are [C]; `logprobs` are of the distribution that was drawn from.
+    """What one engine step sampled. Arrays are [C]; `logprobs` are of the distribution that was drawn from; `events`
+    are all the session has seen so far, in order.
 
     `stopped_by` is the stop token or stop string that ended it; `top` holds one tuple a token where
     `top_logprobs` asked for them.
@@ -149,7 +194,7 @@ class Completion:
     policy_versions: Ids
     stop_reason: TurnStop
     support: Support | None = None
-    events: tuple[Any, ...] = ()
+    events: tuple[Event, ...] = ()
     stopped_by: int | str | None = None
     top: tuple[Top, ...] = ()
 
@@ -167,7 +212,7 @@ class Attribution:
 
 @dataclass(slots=True)
 class Turn:
-    """One model call: what it read [P] and what it wrote [C]."""
+    """One model call: what it read [P] and what it wrote [C]; `events` are all that struck the two, in order."""
 
     prompt_ids: Ids
     completion_ids: Ids
@@ -176,7 +221,7 @@ class Turn:
     stop_reason: TurnStop
     attribution: Attribution | None = None
     support: Support | None = None
-    events: tuple[Any, ...] = ()
+    events: tuple[Event, ...] = ()
     temperature: float = 1.0
     agent: str = "main"
     reward: float = 0.0
@@ -258,6 +303,39 @@ class Entries:
         names = [f.name for f in fields(Entries) if f.name != "support"]
         arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return Entries(**arrays, support=Support.join([p.support for p in parts]))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPath:
+    """Where the tokens of one turn, prompt then completion, lie in a tree or row: stretches [start, end), in order.
+
+    A turn whose last token lies on another branch: spans [[0, 2], [5, 6]], at [0, 1, 5]. A path shorter than its turn
+    was cut; what remains is its beginning.
+    """
+
+    trajectory: int
+    turn: int
+    spans: Ids
+
+    def __len__(self) -> int:
+        return int((self.spans[:, 1] - self.spans[:, 0]).sum())
+
+    @property
+    def at(self) -> Ids:
+        """The index of every token."""
+        lengths = self.spans[:, 1] - self.spans[:, 0]
+        before = np.cumsum(lengths, dtype=np.int32) - lengths
+        at: Ids = np.arange(lengths.sum(), dtype=np.int32) + np.repeat(self.spans[:, 0] - before, lengths)
+        return at
+
+    def moved(self, by: int) -> TurnPath:
+        """The same path in a row where the tree begins at `by`."""
+        return TurnPath(self.trajectory, self.turn, self.spans + np.int32(by))
+
+    def until(self, end: int) -> TurnPath:
+        """What is left of it when tokens from `end` on are cut."""
+        spans = np.minimum(self.spans, np.int32(end))
+        return TurnPath(self.trajectory, self.turn, spans[spans[:, 0] < spans[:, 1]])
 
 
 class Session(Protocol):

@@ -139,6 +139,19 @@ def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees: list[
     assert sorted(seen(r)[at] for r in rows for at in r.entries.at) == sorted(contexts)
 
 
+@given(forests, st.integers(1, 30))
+def test_a_turn_s_path_holds_its_beginning_and_all_of_it_where_nothing_was_cut(trees: list[Tree], budget: int) -> None:
+    whole = {(p.trajectory, p.turn): t.ids[p.at].tolist() for t in trees for p in t.turns}
+    rows, _ = pack(trees, budget)
+    for row in rows:
+        for path in row.turns:
+            ids = row.ids[path.at].tolist()
+            own = whole[path.trajectory, path.turn]
+            assert own[: len(ids)] == ids
+            assert len(path) == len(ids)
+            assert len(ids) == len(own) or max(map(len, trees)) > budget
+
+
 @given(forests)
 def test_entries_come_sorted_by_the_token_that_predicts_them(trees: list[Tree]) -> None:
     for row in pack(trees, 40)[0]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from turnwise.errors import DataError
 from turnwise.runs import rollouts
-from turnwise.types import Attribution, EpisodeStop, Support, Task, Trajectory, Turn, TurnStop
+from turnwise.types import Attribution, EpisodeStop, Event, Support, Task, Trajectory, Turn, TurnStop
 
 NUMBERS = st.dictionaries(st.text(max_size=4), st.floats(allow_nan=False), max_size=2)
 TEXT = st.text(max_size=8)
@@ -48,6 +48,11 @@ def supports(draw: st.DrawFn, tokens: int) -> Support:
     return Support.stack([ids(draw, 3) for _ in range(tokens)])
 
 
+def compacted(at: int, layers: int = 1, slots: int = 2) -> Event:
+    kept = np.arange(layers * 2 * slots, dtype=np.int16).reshape(layers, 2, slots)
+    return Event(at, 3, at - 2, "match", kept, np.arange(at, dtype=np.int32), before=at, after=slots + 5, residual=0.5)
+
+
 @st.composite
 def next_turns(draw: st.DrawFn, turns: list[Turn]) -> Turn:
     prompt, completion = grown(draw, turns), ids(draw, 4)
@@ -61,7 +66,7 @@ def next_turns(draw: st.DrawFn, turns: list[Turn]) -> Turn:
         stop_reason=draw(st.sampled_from(TurnStop)),
         attribution=draw(st.none() | attributions(len(prompt))),
         support=draw(st.none() | supports(size)),
-        events=tuple(draw(st.lists(JSON, max_size=2))),
+        events=tuple(compacted(at, slots=at % 3) for at in draw(st.lists(st.integers(5, 9), max_size=2))),
         temperature=draw(st.floats(0.1, 2.0)),
         agent=draw(st.sampled_from(["main", "main", "critic"])),
         reward=draw(st.floats(-1, 1)),
@@ -94,9 +99,9 @@ def plain(value: Any) -> Any:
     """Nested tuples that compare whole, arrays with their types."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tolist()
-    if isinstance(value, (Trajectory, Turn, Task, Attribution, Support)):
+    if isinstance(value, (Trajectory, Turn, Task, Attribution, Support, Event)):
         return tuple(plain(getattr(value, f.name)) for f in fields(value))
-    return [plain(v) for v in value] if isinstance(value, list) else value
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def one(**changes: Any) -> Trajectory:
@@ -182,11 +187,16 @@ def test_what_json_cannot_say_is_refused_by_name(tmp_path):
         rollouts.save(tmp_path / "step-000001.parquet", 1, [one(messages=[{"role": "user", "content": {1}}])])
 
 
-def test_turn_events_that_would_not_come_back_equal_are_refused(tmp_path):
-    turn = episode(turns=1).turns[0]
-    turn.events = (("a", "tuple"),)
-    with pytest.raises(DataError, match="expected plain JSON"):
-        rollouts.save(tmp_path / "step-000001.parquet", 1, [one(turns=[turn])])
+def test_a_turn_stores_the_events_that_are_new_in_it(tmp_path):
+    first, second = (compacted(at, layers=4, slots=100) for at in (200, 300))
+    turns = [episode(turns=1).turns[0] for _ in range(3)]
+    for turn, events in zip(turns, [(first,), (first, second), (first, second)], strict=True):
+        turn.events = events
+    rollouts.save(tmp_path / "step-000001.parquet", 1, [one(turns=turns)])
+    (loaded,) = rollouts.load(tmp_path / "step-000001.parquet")
+    assert [t.events for t in loaded.turns] == [t.events for t in turns]
+    stored = pq.read_table(tmp_path / "step-000001.parquet")["turns"].combine_chunks().flatten().field("events")
+    assert [text is None for text in stored.to_pylist()] == [False, False, True]
 
 
 def test_a_seed_beyond_64_bits_is_refused(tmp_path):

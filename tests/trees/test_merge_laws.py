@@ -92,6 +92,21 @@ def test_every_turn_can_be_read_back_along_parents(spec: Spec) -> None:
 
 
 @given(episodes)
+def test_the_path_of_every_turn_holds_its_tokens_in_order(spec: Spec) -> None:
+    trajectories = build(spec)
+    found = {
+        (p.trajectory, p.turn): (tree.ids[p.at].tolist(), tree.positions[p.at].tolist())
+        for tree in merge(trajectories)
+        for p in tree.turns
+    }
+    for i, trajectory in enumerate(trajectories):
+        for n, t in enumerate(trajectory.turns):
+            ids = [*t.prompt_ids.tolist(), *t.completion_ids.tolist()]
+            assert found.pop((i, n)) == (ids, list(range(len(ids))))
+    assert not found
+
+
+@given(episodes)
 def test_each_trajectory_has_one_entry_for_each_context_it_sampled(spec: Spec) -> None:
     trajectories = build(spec)
     assert entries(merge(trajectories)) == reference(trajectories)[1]

@@ -5,19 +5,13 @@ The id and every argument's name are checked here, before anything is played.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from turnwise.errors import ConfigError
+from turnwise.imports import module, nearest
 from turnwise.types import Env, Task
 
 BUILT_IN = {"babyai": "turnwise.envs.babyai:Babyai"}
@@ -50,13 +44,13 @@ def find(id: str, args: Mapping[str, Any]) -> Environment:
     place, _, name = BUILT_IN.get(id, id).rpartition(":")
     if not place:
         raise ConfigError(
-            f"found environment {id!r}; expected one of {sorted(BUILT_IN)}{_nearest(id, BUILT_IN)}, or {OWN}"
+            f"found environment {id!r}; expected one of {sorted(BUILT_IN)}{nearest(id, BUILT_IN)}, or {OWN}"
         )
-    module = _from_file(place) if place.endswith(".py") else _from_package(place)
-    made = getattr(module, name, None)
+    held = module(place, OWN)
+    made = getattr(held, name, None)
     if not isinstance(made, type):
-        classes = [n for n, member in vars(module).items() if inspect.isclass(member)]
-        raise ConfigError(f"found no class {name!r} in {place}; it holds {sorted(classes)}{_nearest(name, classes)}")
+        classes = [n for n, member in vars(held).items() if inspect.isclass(member)]
+        raise ConfigError(f"found no class {name!r} in {place}; it holds {sorted(classes)}{nearest(name, classes)}")
     missing = [verb for verb in ("tasks", "start", "step", "close") if not callable(getattr(made, verb, None))]
     if missing:
         raise ConfigError(f"{id} lacks {missing}; expected the methods of turnwise.types.Env")
@@ -66,49 +60,13 @@ def find(id: str, args: Mapping[str, Any]) -> Environment:
     return found
 
 
-def _from_package(place: str) -> ModuleType:
-    """Import a module; a module that exists but fails to import fails with its own error."""
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(f"found no module {error.name!r} for {place!r}; expected an importable one: {OWN}") from error
-
-
-def _from_file(place: str) -> ModuleType:
-    """Import a file once, under a name made from its whole path, so that a class found twice is the same class."""
-    path = Path(place).resolve()
-    if not path.is_file():
-        raise ConfigError(f"found no file {path}; expected a path relative to the working directory {Path.cwd()}")
-    name = f"{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
 def _check(id: str, taker: Callable[..., Any], args: Mapping[str, Any]) -> None:
     """Refuse arguments that `taker` does not take, and a lack of those it must have."""
     parameters = inspect.signature(taker).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for wrong in [a for a in args if a not in names]:
-            raise ConfigError(f"{id} takes no argument {wrong!r}{_nearest(wrong, names)}; it takes {names}")
+            raise ConfigError(f"{id} takes no argument {wrong!r}{nearest(wrong, names)}; it takes {names}")
     needed = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in args]
     if needed:
         raise ConfigError(f"{id} needs {needed}; set them under env.args")
-
-
-def _nearest(word: str, words: Iterable[str]) -> str:
-    near = get_close_matches(word, words, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

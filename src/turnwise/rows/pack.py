@@ -9,17 +9,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnwise.trees import Tree
-from turnwise.types import Entries, Floats, Ids
+from turnwise.types import Entries, Floats, Ids, TurnPath
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one forward pass reads: trees one after the other. Arrays [N]; `entries` point into them."""
+    """What one forward pass reads: trees one after the other. Arrays [N]; `entries` and `turns` point into them."""
 
     ids: Ids
     positions: Ids
     visible_until: Ids
     entries: Entries
+    turns: tuple[TurnPath, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,6 +69,7 @@ def _fit(tree: Tree, budget: int) -> tuple[Tree, int]:
         np.minimum(tree.visible_until[:budget], budget),
         tree.entries.take(kept),
         tree.branches,
+        tuple(turn.until(budget) for turn in tree.turns),
     )
     return shorter, int((~kept).sum())
 
@@ -80,4 +82,5 @@ def _row(trees: Sequence[Tree]) -> Row:
         np.concatenate([t.positions for t in trees]),
         np.concatenate([t.visible_until + s for t, s in pairs]).astype(np.int32),
         Entries.join([replace(t.entries, at=t.entries.at + s, source=t.entries.source + s) for t, s in pairs]),
+        tuple(turn.moved(int(s)) for t, s in pairs for turn in t.turns),
     )

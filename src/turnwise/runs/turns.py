@@ -7,7 +7,6 @@ from the attribution before: `shared` tokens, and `names_shared` of its roles an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -16,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnwise.errors import DataError
+from turnwise.runs import events
 from turnwise.types import Attribution, Ids, Support, Turn, TurnStop
 
 NONE = np.zeros(0, np.int32)
 ARRAYS = ("prompt_ids", "completion_ids", "logprobs", "policy_versions", "support_ids", "support_offsets")
-PLAIN = ("agent", "prompt_shared", "stop_reason", "temperature", "reward", "metrics", "events")
+PLAIN = ("agent", "prompt_shared", "stop_reason", "temperature", "reward", "metrics", "events_shared", "events")
 NO_NAMES = Attribution(NONE, np.zeros(0, np.int8), (), ())
 
 
@@ -45,7 +44,7 @@ def pack(trajectories: Sequence[Sequence[Turn]]) -> pa.ListArray:
         "support_ids": _lists([t.support.ids if t.support else None for t in turns], np.int32),
         "support_offsets": _lists([t.support.offsets if t.support else None for t in turns], np.int32),
         "attribution": _pack_attributions(turns, before),
-        "events": pa.array([_events(t) for t in turns], pa.string()),
+        **_pack_events(turns, before),
     }
     return pa.ListArray.from_arrays(_offsets([len(own) for own in trajectories]), _struct(fields))
 
@@ -102,26 +101,18 @@ def _pack_attributions(turns: Sequence[Turn], before: Sequence[Turn | None]) -> 
     return _struct(fields, absent=[t.attribution is None for t in turns])
 
 
-def _shared_names(a: Sequence[str | None], b: Sequence[str | None]) -> int:
+def _shared_names(a: Sequence[object], b: Sequence[object]) -> int:
     n = 0
     while n < min(len(a), len(b)) and a[n] == b[n]:
         n += 1
     return n
 
 
-def _events(turn: Turn) -> str | None:
-    """Events as JSON; what JSON would not give back equal is refused, since a replay needs all of it."""
-    if not turn.events:
-        return None
-    try:
-        text = json.dumps(turn.events)
-    except TypeError:
-        text = "null"
-    if json.loads(text) != list(turn.events):
-        raise DataError(
-            f"found turn events {turn.events!r}, expected plain JSON: dicts and lists of strings and numbers"
-        )
-    return text
+def _pack_events(turns: Sequence[Turn], before: Sequence[Turn | None]) -> dict[str, pa.Array]:
+    """Every turn names all events so far, so that a turn stores those that are new in it."""
+    shared = [_shared_names(t.events, b.events if b else ()) for t, b in zip(turns, before, strict=True)]
+    rest = [events.dump(t.events[n:]) for t, n in zip(turns, shared, strict=True)]
+    return {"events_shared": pa.array(shared, pa.int32()), "events": pa.array(rest, pa.string())}
 
 
 def _struct(fields: dict[str, pa.Array], absent: Sequence[bool] | None = None) -> pa.StructArray:
@@ -182,7 +173,7 @@ def _turn(row: dict[str, Any], before: Turn | None) -> Turn:
         stop_reason=TurnStop(row["stop_reason"]),
         attribution=_attribution(row, _named(before)) if row["attributed"] else None,
         support=Support(row["support_ids"], row["support_offsets"]) if row["supported"] else None,
-        events=tuple(json.loads(row["events"])) if row["events"] else (),
+        events=(*(before.events if before else ())[: row["events_shared"]], *events.parse(row["events"])),
         temperature=row["temperature"],
         agent=row["agent"],
         reward=row["reward"],

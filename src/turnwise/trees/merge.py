@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turnwise.errors import DataError
-from turnwise.types import Entries, Ids, Support, Trajectory, Turn
+from turnwise.types import Entries, Ids, Support, Trajectory, Turn, TurnPath
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Tokens of one root, depth first, with the entries that point at them. Arrays [N]."""
+    """Tokens of one root, depth first, with the entries that point at them and the path of every turn. Arrays [N]."""
 
     ids: Ids
     positions: Ids
     visible_until: Ids
     entries: Entries
     branches: int
+    turns: tuple[TurnPath, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,8 +41,9 @@ class _Branch:
 
 @dataclass(slots=True)
 class _Sampled:
-    """The completion of one turn: where its tokens lie in the store, and its turn."""
+    """One turn: where its last token and its completion lie in the store."""
 
+    last: int
     at: Ids
     turn: Turn
     trajectory: int
@@ -59,7 +61,7 @@ def merge(trajectories: Sequence[Trajectory], numbers: Sequence[int] | None = No
         for index, turn in enumerate(trajectory.turns):
             _checked(turn, index)
             path = build.add(np.concatenate([turn.prompt_ids, turn.completion_ids]))
-            build.sampled.append(_Sampled(path[len(turn.prompt_ids) :], turn, number, index))
+            build.sampled.append(_Sampled(int(path[-1]), path[len(turn.prompt_ids) :], turn, number, index))
     return build.trees()
 
 
@@ -138,18 +140,30 @@ class _Builder:
         mine.at[:] = place[mine.at]
         mine.source[:] = layout.parents[mine.at]
         mine = mine.take(np.argsort(mine.source, kind="stable"))
-        return Tree(self.store[layout.order], layout.positions, layout.visible_until, mine, layout.branches)
+        turns = [
+            TurnPath(s.trajectory, s.index, _spans(layout, int(place[s.last])))
+            for s in self.sampled
+            if place[s.last] >= 0
+        ]
+        return Tree(
+            self.store[layout.order], layout.positions, layout.visible_until, mine, layout.branches, tuple(turns)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Of a tree laid out depth first: which stored token stands at a row, its depth, parent row and end of branch."""
+    """Of a tree laid out depth first: which stored token stands at a row, its depth, parent row and end of branch.
+
+    `firsts` are the first rows of branches, ascending, and `above` the number of each one's parent, -1 for the root.
+    """
 
     order: Ids
     positions: Ids
     parents: Ids
     visible_until: Ids
     branches: int
+    firsts: Ids
+    above: Ids
 
 
 def _layout(root: _Branch) -> _Layout:
@@ -177,7 +191,20 @@ def _layout(root: _Branch) -> _Layout:
         _joined([np.full(b.end - b.start, end) for (b, *_), end in zip(placed, borders, strict=True)]),
         # A leaf that others were stored behind grew by a child; the two are one branch.
         sum(len(b.children) != 1 for b, *_ in placed),
+        np.array([first for _, _, first, _ in placed], np.int32),
+        np.array([parent for _, parent, _, _ in placed], np.int32),
     )
+
+
+def _spans(layout: _Layout, last: int) -> Ids:
+    """Stretches of rows from the root to the row `last`, climbed branch by branch."""
+    branch = int(np.searchsorted(layout.firsts, last, side="right")) - 1
+    found = []
+    while branch >= 0:
+        first = int(layout.firsts[branch])
+        found.append((first, last + 1))
+        branch, last = int(layout.above[branch]), int(layout.parents[first])
+    return np.array(found[::-1], np.int32)
 
 
 def _joined(parts: Sequence[np.ndarray]) -> Ids:
