@@ -18,10 +18,11 @@ def test_the_readme_shows_the_example_environment_as_it_stands() -> None:
     assert len([line for line in source.splitlines() if line.strip()]) <= 23
 
 
-def test_the_example_environment_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["guess", "recall"])
+def test_the_example_environments_train(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     small = ["--out", str(tmp_path), "--train.steps", "2", "--train.tasks", "2", "--eval.tasks", "5"]
-    summary = train(load(["@", "examples/guess.toml", *small]))
+    summary = train(load(["@", f"examples/{name}.toml", *small]))
     assert summary["steps"] == 2 and summary["n"] == 5
 
 

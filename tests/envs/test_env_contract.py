@@ -19,6 +19,8 @@ MEMBERS = [
     find("babyai", {}),
     find("babyai", {"level": "BabyAI-BossLevel-v0", "max_steps": 30, "time_cost": 0.5}),
     find("babyai", {"level": "MiniGrid-MemoryS7-v0", "on_invalid": "toggle"}),
+    find("recall", {}),
+    find("recall", {"lengths": [2, 9], "distractors": 3, "cues": 3, "time_cost": 0.5, "max_steps": 20}),
     find(f"{Path(__file__).with_name('toy_env.py')}:Toy", {"size": 7}),
 ]
 every_member = pytest.mark.parametrize("environment", MEMBERS, ids=lambda e: f"{e.id.split('/')[-1]}-{len(e.args)}")

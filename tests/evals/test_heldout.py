@@ -28,6 +28,12 @@ def test_the_environment_s_own_success_counts_before_the_reward_and_failures_are
     }
 
 
+def test_what_an_environment_measures_is_a_mean_over_the_episodes_that_say_it() -> None:
+    found = held_out([episode(1.0, 1, steps=3.0, long=1.0), episode(0.0, 1, steps=5.0), episode(0.0, 1)])
+    assert (found["eval/env/steps"], found["eval/env/long"]) == (4.0, 1.0)
+    assert "eval/env/success" not in found
+
+
 def test_nothing_played_says_nothing() -> None:
     found = held_out([])
     assert (found["eval/success"], found["eval/low"], found["eval/high"], found["eval/n"]) == (0.0, 0.0, 1.0, 0.0)

@@ -17,6 +17,18 @@ def success(trajectory: Trajectory) -> float:
     return float(trajectory.metrics.get("success", trajectory.reward > 0.0))
 
 
+OURS = {"success", "retries", "close_failed"}
+"""Metrics of a trajectory that have a figure of their own."""
+
+
+def reported(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Everything else that environments measured: each a mean over the episodes that say it, by name."""
+    values: dict[str, list[float]] = {}
+    for name, value in (item for t in trajectories for item in t.metrics.items()):
+        values.setdefault(name, []).append(value)
+    return {name: sum(said) / len(said) for name, said in sorted(values.items()) if name not in OURS}
+
+
 def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Means over trajectories, and how many episodes ended for which reason."""
     rewards = np.array([t.reward for t in trajectories])
@@ -30,6 +42,7 @@ def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "episode/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
         "episode/retries": sum(t.metrics.get("retries", 0.0) for t in trajectories),
         "episode/close_failed": sum(t.metrics.get("close_failed", 0.0) for t in trajectories),
+        **{f"env/{name}": mean for name, mean in reported(trajectories).items()},
         **{f"stop/{reason.value}": float(n) for reason, n in sorted(stops.items())},
     }
 

@@ -14,7 +14,7 @@ from turnwise.errors import ConfigError
 from turnwise.imports import module, nearest
 from turnwise.types import Env, Task
 
-BUILT_IN = {"babyai": "turnwise.envs.babyai:Babyai"}
+BUILT_IN = {"babyai": "turnwise.envs.babyai:Babyai", "recall": "turnwise.envs.recall:Recall"}
 """Built-in ids; a class is imported only when it is asked for."""
 OWN = "name your own as 'package.module:Class' or 'file.py:Class'"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnwise.agents.figures import success
+from turnwise.agents.figures import reported, success
 from turnwise.evals.interval import wilson
 from turnwise.types import Trajectory
 
@@ -22,4 +22,5 @@ def held_out(played: Sequence[Trajectory]) -> dict[str, float]:
         "eval/reward": sum(t.reward for t in played) / max(n, 1),
         "eval/turns": sum(len(t.turns) for t in played) / max(n, 1),
         "eval/errors": float(sum(t.error is not None for t in played)),
+        **{f"eval/env/{name}": mean for name, mean in reported(played).items()},
     }
