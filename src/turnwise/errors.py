@@ -5,6 +5,8 @@ TurnwiseError
   ModelError        a model, tokenizer or template that cannot be used exactly
   RenderError       messages that cannot become tokens
   EngineError       a request an engine cannot serve
+    EngineFull      no room for it now: try again later
+    TooLong         no room for it ever: it is longer than the model or the cache can hold
   RunError          a run folder that cannot be read, resumed or written
   DataError         turns, rows or files whose parts do not fit together
 """
@@ -28,6 +30,14 @@ class RenderError(TurnwiseError):
 
 class EngineError(TurnwiseError):
     """An engine cannot serve a request."""
+
+
+class EngineFull(EngineError):
+    """An engine has no room for a request now; the same request may succeed later."""
+
+
+class TooLong(EngineError):
+    """A request is longer than the model or the whole cache can hold."""
 
 
 class RunError(TurnwiseError):

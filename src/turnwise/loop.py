@@ -26,7 +26,7 @@ from turnwise.evals import held_out
 from turnwise.model import parameters
 from turnwise.parts import Parts, assemble
 from turnwise.reporter import Reporter, Silent
-from turnwise.train import Tally, batch
+from turnwise.train import Tally, batch, judge
 from turnwise.trees import advantages
 from turnwise.types import Sampling, Task, Trajectory
 from turnwise.weights import publish
@@ -119,12 +119,13 @@ class Cycle:
         advantage = advantages(trajectories, self.config.advantage)
         tally, account = Tally(), Counter[str]()
         shares = [
-            batch(trajectories, advantage, members, self.config.train)
+            batch(trajectories, advantage, members, self.config.train, self.config.loss.reduction)
             for members in _shares(trajectories, self.config.train.updates)
         ]
         for _, counts in shares:
             account.update(counts)
-        for rows in [rows for rows, _ in shares if rows] * self.config.train.passes:
+        judged = [judge(rows, self.parts.judges) for rows, _ in shares if rows]
+        for rows in judged * self.config.train.passes:
             self.parts.trainer.update(rows, number, tally, self._trained)
         publish(self.parts.engine, self.parts.trainer.version)
         forwarded = max(account["tokens_distinct"], 1)

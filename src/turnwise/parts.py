@@ -16,10 +16,11 @@ from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
 from turnwise.envs.corpus import corpus
 from turnwise.envs.find import Environment
+from turnwise.errors import ConfigError
 from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
 from turnwise.text import choose
-from turnwise.train import Trainer
+from turnwise.train import Judges, Trainer
 from turnwise.types import Sampling
 
 CORPUS_EPISODES = 100
@@ -37,6 +38,7 @@ class Parts:
     renderer: Renderer
     engine: LocalEngine
     trainer: Trainer
+    judges: Judges
     sampling: Sampling
     limits: Limits
 
@@ -68,7 +70,8 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         policy=policy,
         renderer=renderer,
         engine=LocalEngine(policy),
-        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss.entropy),
+        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss),
+        judges=_judges(config, policy, tasks),
         sampling=sampling(config.env.sampling, renderer),
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
     )
@@ -80,3 +83,32 @@ def _policy(config: RunConfig, tasks: TaskSet) -> Policy:
     talks = asyncio.run(corpus(tasks, CORPUS_EPISODES, config.seed, config.env.sampling.choices or [""]))
     texts = [str(message["content"]) for talk in talks for message in talk]
     return tiny.build([*texts, *config.env.sampling.choices], config.tiny, config.seed, config.device, config.dtype)
+
+
+def _judges(config: RunConfig, policy: Policy, tasks: TaskSet) -> Judges:
+    """Whom the loss's options ask; the reference is made anew, since a resumed run's weights have moved on."""
+    loss = config.loss
+    return Judges(
+        start=policy if loss.tis_cap else None,
+        reference=_frozen(_policy(config, tasks)) if loss.reference_kl else None,
+        teacher=_teacher(loss.teacher, config, policy) if loss.type == "opd" else None,
+    )
+
+
+def _teacher(name: str, config: RunConfig, policy: Policy) -> Policy:
+    """A teacher reads the policy's tokens, so its vocabulary has to be the same."""
+    teacher = _frozen(load(name, config.dtype, config.device))
+    own, others = policy.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
+    unlike = sorted(t for t in own.keys() | others.keys() if own.get(t) != others.get(t))
+    if unlike or teacher.vocab < policy.vocab:
+        raise ConfigError(
+            f"found loss.teacher {name!r} with {teacher.vocab} tokens, of which {len(unlike)} differ from the policy's "
+            f"{policy.vocab} ({', '.join(map(repr, unlike[:3]))}); expected a teacher with the policy's vocabulary"
+        )
+    return teacher
+
+
+def _frozen(policy: Policy) -> Policy:
+    """Never trained."""
+    policy.model.requires_grad_(False)
+    return policy

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from turnwise.config.run import TinyConfig
 from turnwise.errors import EngineError
 from turnwise.model import Policy, tiny
-from turnwise.types import Completion, Sampling, Session, Support, TurnStop
+from turnwise.types import Completion, Listener, Sampled, Sampling, Session, Support, TurnStop
 
 BYTES = 259
 """A token for each byte, and three special ones."""
@@ -45,6 +46,7 @@ class FakeEngine:
 
     def __init__(self, replies: Sequence[Sequence[int]]) -> None:
         self.replies = replies
+        self.version = 0
         self.read: list[list[int]] = []
         self._sessions: set[FakeSession] = set()
 
@@ -52,12 +54,31 @@ class FakeEngine:
     def open_sessions(self) -> int:
         return len(self._sessions)
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> FakeSession:  # noqa: ARG002
+    async def open(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int,  # noqa: ARG002
+        client: str = "",  # noqa: ARG002
+    ) -> FakeSession:
         return self._hold(FakeSession(sampling, iter(self.replies), list(prompt_ids)))
 
-    async def step(self, session: Session, new_ids: Sequence[int], max_tokens: int | None = None) -> Completion:
+    async def step(
+        self,
+        session: Session,
+        new_ids: Sequence[int],
+        max_tokens: int | None = None,
+        *,
+        whole: bool = False,
+        sampling: Sampling | None = None,
+        seed: int | None = None,  # noqa: ARG002
+        deadline_s: float | None = None,  # noqa: ARG002
+        listen: Listener | None = None,
+    ) -> Completion:
         held = self._own(session)
-        held.ids.extend(new_ids)
+        held.sampling = sampling or held.sampling
+        held.ids = list(new_ids) if whole else [*held.ids, *new_ids]
         self.read.append(list(new_ids))
         limit = held.sampling.max_tokens if max_tokens is None else max_tokens
         if not held.ids or limit < 1:
@@ -67,12 +88,14 @@ class FakeEngine:
             raise EngineError(f"the script holds {len(self.replies)} replies and all are said; give FakeEngine more")
         said = np.array(reply[:limit], np.int32)
         held.ids.extend(said.tolist())
-        whole = len(said) == len(reply)
+        if listen is not None:
+            for token in said.tolist():
+                listen(Sampled(token, -1.0, self.version))
         return Completion(
             ids=said,
             logprobs=np.full(len(said), -1.0, np.float32),
-            policy_versions=np.zeros(len(said), np.int32),
-            stop_reason=TurnStop.STOP if whole else TurnStop.LENGTH,
+            policy_versions=np.full(len(said), self.version, np.int32),
+            stop_reason=TurnStop.STOP if len(said) == len(reply) else TurnStop.LENGTH,
             support=Support.whole(len(said)) if held.sampling.restricted else None,
         )
 
@@ -82,6 +105,16 @@ class FakeEngine:
 
     async def close(self, session: Session) -> None:
         self._sessions.remove(self._own(session))
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def load(self, folder: Path, version: int) -> None:  # noqa: ARG002
+        self.version = version
+
+    def stats(self) -> Mapping[str, float]:
+        return {"sessions": float(len(self._sessions)), "version": float(self.version)}
 
     def _hold(self, session: FakeSession) -> FakeSession:
         self._sessions.add(session)

@@ -6,9 +6,10 @@ C completion tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,9 +27,11 @@ class TurnStop(StrEnum):
     """Why sampling of one turn ended."""
 
     STOP = "stop"
-    """A stop token was sampled (it is part of the completion)."""
+    """A stop token or the end of a stop string was sampled (it is part of the completion)."""
     LENGTH = "length"
-    """`max_tokens` were sampled without a stop token."""
+    """`max_tokens` were sampled without a stop."""
+    DEADLINE = "deadline"
+    """The step's time was over; what was sampled by then counts."""
 
 
 class EpisodeStop(StrEnum):
@@ -49,7 +52,11 @@ class EpisodeStop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn; `choices` are the only completions allowed, as tokens, stop token included."""
+    """How the next token is drawn; `choices` are the only completions allowed, as tokens, stop token included.
+
+    `stop` are strings that end a completion once its text holds one, wherever token borders fall. `logit_bias` is added
+    to the logits of some tokens: (id, bias). `top_logprobs` asks for so many likeliest tokens beside each sampled one.
+    """
 
     temperature: float = 1.0
     max_tokens: int = 256
@@ -58,6 +65,9 @@ class Sampling:
     min_p: float = 0.0
     stop_ids: tuple[int, ...] = ()
     choices: tuple[tuple[int, ...], ...] = ()
+    stop: tuple[str, ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    top_logprobs: int = 0
 
     @property
     def restricted(self) -> bool:
@@ -108,6 +118,24 @@ class Support:
         return Support(np.concatenate([*slices, np.zeros(0, np.int32)]).astype(np.int32), offsets)
 
 
+Top = tuple[tuple[int, float], ...]
+"""The likeliest tokens and their log-probabilities, likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One token of a step under way, as a listener hears of it."""
+
+    id: int
+    logprob: float
+    policy_version: int
+    top: Top = ()
+
+
+Listener = Callable[[Sampled], None]
+"""Called for each token in order, on the event loop, before the step returns; it must not block."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
     """One compaction of a session's cache: columns [start, end) gave way to a few slots, or to none.
@@ -155,7 +183,11 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class Completion:
     """What one engine step sampled. Arrays are [C]; `logprobs` are of the distribution that was drawn from; `events`
-    are all the session has seen so far, in order."""
+    are all the session has seen so far, in order.
+
+    `stopped_by` is the stop token or stop string that ended it; `top` holds one tuple a token where
+    `top_logprobs` asked for them.
+    """
 
     ids: Ids
     logprobs: Floats
@@ -163,6 +195,8 @@ class Completion:
     stop_reason: TurnStop
     support: Support | None = None
     events: tuple[Event, ...] = ()
+    stopped_by: int | str | None = None
+    top: tuple[Top, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +276,9 @@ class Entries:
     """Sampled tokens a loss points at, one entry for each trajectory that sampled one. Arrays [E].
 
     `at` is the sampled token's index in its tree or row and `source` the token that predicts it: not always at - 1,
-    since a branch may begin at `at`. `trajectory` indexes the step's list of trajectories.
+    since a branch may begin at `at`. `trajectory` indexes the step's list of trajectories. The optional arrays are
+    log-probabilities that others give the tokens: the trainer at the start of the step, a reference, a teacher; and
+    the bonus that is already part of the advantage.
     """
 
     at: Ids
@@ -255,6 +291,10 @@ class Entries:
     trajectory: Ids
     turn: Ids
     support: Support
+    start_logp: Floats | None = None
+    ref_logp: Floats | None = None
+    teacher_logp: Floats | None = None
+    bonus: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -262,14 +302,16 @@ class Entries:
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Entries:
         """The entries at `index` (numbers or a mask), in that order."""
         places = np.arange(len(self))[index]
-        arrays = {f.name: getattr(self, f.name)[places] for f in fields(self) if f.name != "support"}
-        return Entries(**arrays, support=self.support.take(places))
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "support"}
+        taken: dict[str, Any] = {name: None if values is None else values[places] for name, values in arrays.items()}
+        return Entries(**taken, support=self.support.take(places))
 
     @staticmethod
     def join(parts: Sequence[Entries]) -> Entries:
-        """Concatenate; `at` and `source` must point into the same tokens already."""
+        """Concatenate; `at` and `source` must point into the same tokens already; all or none have optional arrays."""
         names = [f.name for f in fields(Entries) if f.name != "support"]
-        arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
+        columns = {name: [getattr(p, name) for p in parts] for name in names}
+        arrays: dict[str, Any] = {name: None if c[0] is None else np.concatenate(c) for name, c in columns.items()}
         return Entries(**arrays, support=Support.join([p.support for p in parts]))
 
 
@@ -314,21 +356,61 @@ class Session(Protocol):
 
 
 class Engine(Protocol):
-    """Holds sessions and samples from them. One call without a session is open, step, close."""
+    """Holds sessions and samples from them. One call without a session is open, step, close.
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> Session:
-        """Start a conversation; nothing is sampled yet."""
+    Several completions of one prompt are as many sessions opened with it: it is read once. Steps of different sessions
+    share forward passes; steps of one session run in the order they were asked for. What cannot be served raises
+    EngineError; its kinds EngineFull (no room now) and TooLong (never any room) tell which.
+    """
+
+    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int, client: str = "") -> Session:
+        """Start a conversation; nothing is read or sampled yet. `client` is whom limits count it against."""
         ...
 
-    async def step(self, session: Session, new_ids: Sequence[int], max_tokens: int | None = None) -> Completion:
-        """Read `new_ids` after everything the session holds, then sample a completion."""
+    async def step(
+        self,
+        session: Session,
+        new_ids: Sequence[int],
+        max_tokens: int | None = None,
+        *,
+        whole: bool = False,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        deadline_s: float | None = None,
+        listen: Listener | None = None,
+    ) -> Completion:
+        """Read `new_ids` after everything the session holds, then sample a completion.
+
+        With `whole`, `new_ids` are the whole prompt: the longest prefix the session holds of it is kept, the rest of
+        the session dropped and the rest of the prompt read. `sampling` and `seed` replace the session's from here on;
+        draws depend on the seed and how many tokens were sampled since it was set. After `deadline_s` seconds the
+        step returns what it has. Cancelling the awaiting task leaves the session as it was before the step.
+        """
         ...
 
     async def fork(self, session: Session, *, seed: int) -> Session:
         """A second conversation that continues from the same tokens without reading them again."""
         ...
 
-    async def close(self, session: Session) -> None: ...
+    async def close(self, session: Session) -> None:
+        """Forget a conversation; a step that runs on it fails."""
+        ...
+
+    async def pause(self) -> None:
+        """Stop at the next token border: steps wait, sessions stay; returns when nothing is being computed."""
+        ...
+
+    async def resume(self) -> None:
+        """Go on where `pause` stopped."""
+        ...
+
+    async def load(self, folder: Path, version: int) -> None:
+        """Take the weights saved in `folder`, at a token border; tokens sampled from then on carry `version`."""
+        ...
+
+    def stats(self) -> Mapping[str, float]:
+        """Counts since the start and gauges of now, by name."""
+        ...
 
 
 class Env(Protocol):

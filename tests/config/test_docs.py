@@ -18,8 +18,15 @@ def test_every_key_has_a_meaning():
 
 
 def test_sections_come_outermost_first():
-    names = [(part.name, part.tag) for part in parts(RunConfig)][:6]
-    expected = [("", None), ("tiny", None), ("env", None), ("env.sampling", None), ("advantage", None)]
+    names = [(part.name, part.tag) for part in parts(RunConfig)][:7]
+    expected = [
+        ("", None),
+        ("tiny", None),
+        ("env", None),
+        ("env.sampling", None),
+        ("advantage", None),
+        ("oracle", None),
+    ]
     assert names == [*expected, ("loss", "dppo")]
 
 

@@ -33,7 +33,8 @@ def mistakes(*words: str) -> list[str]:
         (["--train.betas", "[0.9"], "train.betas (flag): found '[0.9'; expected JSON, or words without brackets"),
         (["--train.share", "grop"], "train.share (flag): found 'grop'; expected 'trajectory' or 'group'; "
          "did you mean 'group'?"),
-        (["--loss.type", "grppo"], "loss.type (flag): found 'grppo'; expected one of 'dppo', 'grpo', 'sft'; "
+        (["--loss.type", "grppo"], "loss.type (flag): found 'grppo'; expected one of 'dppo', 'grpo', 'gspo', 'cispo', "
+         "'opd', 'sft', 'custom'; "
          "did you mean 'grpo'?"),
         (["--loss.type", "grpo", "--loss.kl_tau", "1"], 'loss.kl_tau (flag): unknown key for type "grpo"; '
          'it belongs to type "dppo"'),

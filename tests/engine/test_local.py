@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from turnwise.engine import LocalEngine
-from turnwise.errors import EngineError
+from turnwise.errors import EngineError, ModelError, TooLong
 from turnwise.testing import tiny_model
-from turnwise.types import Completion, Sampling, TurnStop
+from turnwise.types import Completion, Sampled, Sampling, TurnStop
 
 STOP = 2
 OPEN = Sampling(max_tokens=9, stop_ids=(STOP,))
 PROMPTS = [list(range(10 + i, 10 + i + 3 + 7 * i)) for i in range(5)]
 
 
+async def rounds(times: int) -> None:
+    """Let the event loop go round some times."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
 async def talk(engine: LocalEngine, number: int, turns: int = 3, wait: int = 0) -> tuple[list[int], list[Completion]]:
     """A conversation of some turns, that starts after `wait` rounds of the event loop."""
-    for _ in range(wait):
-        await asyncio.sleep(0)
+    await rounds(wait)
     session = await engine.open(PROMPTS[number], OPEN, seed=number)
     said = [await engine.step(session, PROMPTS[(number + t) % 5] if t else []) for t in range(turns)]
     ids = list(session.ids)
@@ -234,30 +240,130 @@ def test_late_and_many_forks_hold_the_prefix_in_slots_the_pool_has_not_grown_to(
     assert len({tuple(s) for s in said}) == 1 and late == plain
 
 
-def test_a_refused_step_reads_nothing_and_a_cancelled_one_leaves_no_unseen_tokens() -> None:
-    async def run() -> tuple[list[int], list[int]]:
+def test_a_refused_or_cancelled_step_leaves_the_session_as_it_was() -> None:
+    async def run() -> None:
         engine = LocalEngine(tiny_model())
         session = await engine.open(PROMPTS[1], Sampling(max_tokens=400), seed=1)
         with pytest.raises(EngineError, match="max_tokens 0"):
             await engine.step(session, [5, 6], 0)
         with pytest.raises(EngineError, match="token ids 5 to 999999; expected 0 to 258"):
             await engine.step(session, [5, 999999])
-        task = asyncio.create_task(engine.step(session, [7]))
-        for _ in range(9):
-            await asyncio.sleep(0)
-        with pytest.raises(EngineError, match="fork of a session that is being sampled"):
-            await engine.fork(session, seed=2)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        ids = list(session.ids)
-        again = await engine.step(session, [], 4)
+        with pytest.raises(TooLong, match="expected fewer than the model's 4096"):
+            await engine.step(session, [5] * 4096)
+        for new, whole in (([7], False), ([PROMPTS[1][0], 9, 9], True)):
+            task = asyncio.create_task(engine.step(session, new, whole=whole, sampling=OPEN, seed=8))
+            await rounds(9)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert list(session.ids) == PROMPTS[1]
+        again = await engine.step(session, [7], 4)
         other = LocalEngine(tiny_model())
-        twin = await other.open(ids, Sampling(max_tokens=4), seed=1)
+        twin = await other.open([*PROMPTS[1], 7], Sampling(max_tokens=4), seed=1)
         assert again.ids.tolist() == (await other.step(twin, [])).ids.tolist()
-        return ids, [*PROMPTS[1], 7]
 
-    ids, expected = asyncio.run(run())
-    assert ids == expected
+    asyncio.run(run())
+
+
+def test_steps_and_forks_of_one_session_run_in_the_order_they_were_asked_for() -> None:
+    async def run(together: bool) -> list[list[int]]:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open(PROMPTS[1], OPEN, seed=1)
+
+        async def fork() -> Completion:
+            return await engine.step(await engine.fork(session, seed=4), [])
+
+        calls = [lambda: engine.step(session, [7]), fork, lambda: engine.step(session, [8, 9], seed=2)]
+        said = await asyncio.gather(*(call() for call in calls)) if together else [await call() for call in calls]
+        return [s.ids.tolist() for s in said]
+
+    assert asyncio.run(run(True)) == asyncio.run(run(False))
+
+
+def test_a_whole_prompt_keeps_what_the_session_holds_of_it_and_reads_the_rest() -> None:
+    async def run() -> None:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open(PROMPTS[3], Sampling(max_tokens=4), seed=1)
+        await engine.step(session, [])
+        prompt = [*session.ids[:-2], 200, 201]
+        read = engine.counts["tokens_read"]
+        said = await engine.step(session, prompt, whole=True, seed=5)
+        assert engine.counts["tokens_read"] - read == 2 + 3
+        plain = LocalEngine(tiny_model())
+        alone = await plain.step(await plain.open(prompt, Sampling(max_tokens=4), seed=5), [])
+        assert said.ids.tolist() == alone.ids.tolist() and list(session.ids) == [*prompt, *alone.ids]
+        same = await engine.step(session, prompt, whole=True, seed=5)
+        np.testing.assert_allclose(same.logprobs, alone.logprobs, atol=1e-5)
+
+    asyncio.run(run())
+
+
+def test_a_listener_hears_every_token_in_order_before_the_step_returns() -> None:
+    heard: list[Sampled] = []
+
+    async def run() -> Completion:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open([1, 2], Sampling(max_tokens=5, top_logprobs=2), seed=0)
+        return await engine.step(session, [], listen=heard.append)
+
+    said = asyncio.run(run())
+    assert [h.id for h in heard] == said.ids.tolist() and tuple(h.top for h in heard) == said.top
+    assert all(len(top) == 2 and top[0][1] >= top[1][1] for top in said.top)
+
+
+def test_stop_strings_end_a_step_across_token_borders_and_say_which_it_was() -> None:
+    async def run(stop: tuple[str, ...]) -> tuple[Completion, str]:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open([70, 71, 72], Sampling(max_tokens=40, stop=stop), seed=3)
+        said = await engine.step(session, [])
+        return said, engine.policy.tokenizer.decode(said.ids.tolist())
+
+    whole, text = asyncio.run(run(("never",)))
+    middle = next(text[i : i + 2] for i in range(4, len(text)) if text[i : i + 2].isascii())
+    said, _ = asyncio.run(run((middle, "never")))
+    assert said.stopped_by == middle and said.stop_reason is TurnStop.STOP
+    assert said.ids.tolist() == whole.ids[: len(said.ids)].tolist() and len(said.ids) < len(whole.ids)
+    assert whole.stopped_by is None and whole.stop_reason is TurnStop.LENGTH
+
+
+def test_a_deadline_ends_a_step_with_what_it_has() -> None:
+    async def run() -> Completion:
+        engine = LocalEngine(tiny_model())
+        session = await engine.open([1, 2], Sampling(max_tokens=4000), seed=0)
+        return await engine.step(session, [], deadline_s=0.1)
+
+    said = asyncio.run(run())
+    assert said.stop_reason is TurnStop.DEADLINE and 0 < len(said.ids) < 4000
+
+
+def test_a_paused_engine_computes_nothing_until_it_is_resumed() -> None:
+    async def run() -> None:
+        engine = LocalEngine(tiny_model())
+        await engine.pause()
+        session = await engine.open([1, 2], Sampling(max_tokens=4), seed=0)
+        step = asyncio.create_task(engine.step(session, []))
+        await rounds(9)
+        assert engine.counts["forwards"] == 0 and engine.stats()["paused"] == 1 and not step.done()
+        await engine.resume()
+        assert len((await step).ids) == 4
+
+    asyncio.run(run())
+
+
+def test_weights_from_a_folder_replace_those_of_the_engine_and_only_if_they_fit(tmp_path: Path) -> None:
+    tiny_model(seed=5).save(tmp_path / "new")
+    tiny_model(width=64).save(tmp_path / "wide")
+
+    async def run() -> None:
+        engine, other = LocalEngine(tiny_model()), LocalEngine(tiny_model(seed=5))
+        with pytest.raises(ModelError, match="another shape"):
+            await engine.load(tmp_path / "wide", 3)
+        with pytest.raises(ModelError, match="do not load"):
+            await engine.load(tmp_path / "nothing", 3)
+        await engine.load(tmp_path / "new", 3)
+        said, expected = [await e.step(await e.open([1, 2], OPEN, seed=0), []) for e in (engine, other)]
+        assert said.ids.tolist() == expected.ids.tolist() and set(said.policy_versions.tolist()) == {3}
+
+    asyncio.run(run())
 
 
 def test_weights_that_are_no_numbers_are_said_and_not_sampled_from() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from turnwise.engine.sample import NOTHING, draw, uniforms
+from turnwise.engine.sample import NOTHING, check, draw, uniforms
+from turnwise.errors import EngineError
 from turnwise.types import Sampling
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, -1.0, 0.5]])
@@ -14,7 +16,8 @@ OPEN = Sampling()
 
 def one(sampling: Sampling, u: float, allowed: np.ndarray = NOTHING) -> tuple[int, float, list[int]]:
     got = draw(LOGITS, [sampling], [allowed], np.array([u]))
-    return got.ids[0], got.logprobs[0], got.supports[0].tolist()
+    first = got.each[0]
+    return first.id, first.logprob, first.support.tolist()
 
 
 def test_uniform_numbers_are_even_and_differ_by_seed_and_count() -> None:
@@ -26,7 +29,7 @@ def test_uniform_numbers_are_even_and_differ_by_seed_and_count() -> None:
 def test_frequencies_match_the_softmax_at_temperature() -> None:
     n = 20_000
     got = draw(LOGITS.repeat(n, 1), [Sampling(temperature=0.7)] * n, [NOTHING] * n, uniforms([3] * n, list(range(n))))
-    shares = np.bincount(got.ids, minlength=5) / n
+    shares = np.bincount([d.id for d in got.each], minlength=5) / n
     np.testing.assert_allclose(shares, (LOGITS[0] / 0.7).softmax(0).numpy(), atol=0.012)
 
 
@@ -56,10 +59,41 @@ def test_temperature_zero_takes_the_likeliest_and_records_temperature_one() -> N
 def test_each_row_is_drawn_under_its_own_parameters() -> None:
     params = [OPEN, Sampling(top_k=1), Sampling(temperature=0.0)]
     got = draw(LOGITS.repeat(3, 1), params, [NOTHING] * 3, np.array([0.01, 0.01, 0.01]))
-    assert got.ids == [0, 2, 2] and [s.tolist() for s in got.supports] == [[], [2], []]
+    assert [d.id for d in got.each] == [0, 2, 2] and [d.support.tolist() for d in got.each] == [[], [2], []]
 
 
 def test_draws_within_rounding_of_a_border_are_counted() -> None:
     border = float(LOGITS[0].softmax(0)[0])
     assert draw(LOGITS, [OPEN], [NOTHING], np.array([border])).near == 1
     assert draw(LOGITS, [OPEN], [NOTHING], np.array([border / 2])).near == 0
+
+
+def test_biases_shift_the_distribution_of_their_own_row_only() -> None:
+    got = draw(LOGITS.repeat(2, 1), [Sampling(logit_bias=((3, 100.0),)), OPEN], [NOTHING] * 2, np.array([0.5, 0.5]))
+    assert got.each[0].id == 3 and got.each[1].id == one(OPEN, 0.5)[0]
+    assert one(Sampling(logit_bias=((2, -1e9),), temperature=0.0), 0.5)[0] == 1
+
+
+def test_top_log_probabilities_are_the_likeliest_of_what_could_be_drawn() -> None:
+    logp = LOGITS[0].log_softmax(0)
+    params = [Sampling(top_logprobs=2), OPEN, Sampling(top_k=1, top_logprobs=3)]
+    tops = [d.top for d in draw(LOGITS.repeat(3, 1), params, [NOTHING] * 3, np.array([0.1] * 3)).each]
+    assert [i for i, _ in tops[0]] == [2, 1] and tops[1] == () and tops[2] == ((2, 0.0),)
+    np.testing.assert_allclose([v for _, v in tops[0]], [float(logp[2]), float(logp[1])], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (Sampling(temperature=float("nan")), "found temperature nan; expected a number of at least 0"),
+        (Sampling(top_p=0.0), "found top_p 0.0; expected above 0 and at most 1"),
+        (Sampling(top_k=-1), "found top_k -1; expected at least 0"),
+        (Sampling(min_p=1.0), "found min_p 1.0; expected at least 0 and below 1"),
+        (Sampling(top_logprobs=6), "found top_logprobs 6; expected 0 to 5"),
+        (Sampling(stop=("",)), "expected strings of at least one character"),
+        (Sampling(logit_bias=((5, 1.0),)), "expected finite numbers for tokens 0 to 4"),
+    ],
+)
+def test_parameters_that_describe_no_distribution_are_refused(wrong: Sampling, text: str) -> None:
+    with pytest.raises(EngineError, match=text):
+        check(wrong, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from played import played, tight, turn
-from turnwise.config.loss import DppoConfig, GrpoConfig, SftConfig
+from turnwise.config.loss import CispoConfig, DppoConfig, GrpoConfig, GspoConfig, OpdConfig, SftConfig
 from turnwise.config.run import TrainConfig
 from turnwise.errors import RunError
 from turnwise.losses import Tokens, choose
@@ -48,13 +49,21 @@ def episodes(seed: int = 0) -> list[Trajectory]:
 
 
 ADVANTAGE = np.array([0.5, -1.5, 1.0, 2.0, -1.0, -1.0], np.float32)
-LOSSES = [DppoConfig(kl_tau=0.1), GrpoConfig(), SftConfig()]
+LOSSES = [
+    DppoConfig(kl_tau=0.1),
+    GrpoConfig(),
+    GspoConfig(low=0.5, high=0.9),
+    CispoConfig(),
+    OpdConfig(teacher="half a nat above the sampler"),
+    SftConfig(),
+]
 
 
 def rows_of(config: TrainConfig, order: Iterable[int] = range(6)) -> list[Row]:
     rows, counts = batch(episodes(), ADVANTAGE, list(order), config)
     assert counts["dropped/over_budget"] == 0
-    return rows
+    taught = [replace(r.entries, teacher_logp=r.entries.sampler_logp + np.float32(0.5)) for r in rows]
+    return [replace(row, entries=entries) for row, entries in zip(rows, taught, strict=True)]
 
 
 def gradients(policy: Policy, work: Callable[[], Any]) -> Grads:
@@ -96,7 +105,8 @@ def turn_by_turn(loss: Any) -> Grads:
         logp = torch.cat([plain(policy, t) for e in found for t in e.turns])
         advantage = np.repeat(ADVANTAGE, [e.sampled_tokens for e in found])
         old = torch.from_numpy(np.concatenate([t.logprobs for e in found for t in e.turns]))
-        tokens = Tokens(torch.from_numpy(advantage), old, torch.ones(len(old)))
+        replies = np.repeat(np.arange(12), [len(t.completion_ids) for e in found for t in e.turns])
+        tokens = Tokens(torch.from_numpy(advantage), old, torch.ones(len(old)), torch.from_numpy(replies), old + 0.5)
         (choose(loss)(logp, tokens).loss / len(old)).backward()
 
     return gradients(policy, work)

@@ -107,12 +107,38 @@ def _holds_none(value: Any) -> bool:
 
 
 class AdvantageConfig(Section):
-    """How rewards become advantages."""
+    """How rewards become advantages; statistics are over the sibling episodes of a task."""
 
-    type: Literal["grpo", "none"] = "grpo"
-    """grpo: reward minus the group's mean. none: the reward itself."""
+    type: Literal["grpo", "rloo", "max_rl", "turn", "none"] = "grpo"
+    """grpo: reward minus the group's mean. rloo: minus the mean of the other siblings. max_rl: grpo divided by that
+    mean. turn: what a turn and those after it earned, minus the group's mean at that turn. none: the reward itself."""
     std: bool = False
-    """Divide by the group's standard deviation."""
+    """grpo and turn: divide by the group's standard deviation."""
+    discount: Fraction = 1.0
+    """turn: how much a reward counts one turn earlier."""
+
+    @model_validator(mode="after")
+    def _fits_type(self) -> Self:
+        if self.std and self.type not in ("grpo", "turn"):
+            raise ValueError(
+                f"found std with type {self.type}; expected type grpo or turn: the others do not divide by the "
+                "standard deviation"
+            )
+        if self.discount != 1.0 and self.type != "turn":
+            raise ValueError(f"found discount {self.discount} with type {self.type}; expected type turn")
+        return self
+
+
+class OracleConfig(Section):
+    """A bonus for tokens that the policy itself finds likelier when an environment tells it more: its `oracle`
+    messages, or `oracle` in a task's data, stand before the conversation when its replies are scored once more."""
+
+    coef: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """Weight of the bonus in the advantage; 0 is off."""
+    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """The bonus, a difference of log-probabilities, is kept within +-clip."""
+    min_reward: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """Trajectories under this reward get no bonus."""
 
 
 class TrainConfig(Section):
@@ -196,6 +222,7 @@ class RunConfig(Section):
     tiny: TinyConfig = TinyConfig()
     env: EnvConfig = EnvConfig()
     advantage: AdvantageConfig = AdvantageConfig()
+    oracle: OracleConfig = OracleConfig()
     loss: LossConfig = DppoConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
@@ -208,15 +235,20 @@ class RunConfig(Section):
                 "found env.sampling.temperature 0; expected above 0: at 0 the sampler's log-probabilities say nothing "
                 "about the policy. Evaluation may use 0: set eval.temperature instead"
             )
-        if self.advantage.type == "grpo" and self.env.group < 2:
+        if self.advantage.type != "none" and self.env.group < 2:
             raise ValueError(
-                f"found env.group {self.env.group} with advantage.type grpo; expected at least 2 siblings: a lone "
-                "one equals its group's mean and teaches nothing (or advantage.type none)"
+                f"found env.group {self.env.group} with advantage.type {self.advantage.type}; expected at least 2 "
+                "siblings: a lone one equals its group's mean and teaches nothing (or advantage.type none)"
             )
-        if self.loss.type == "sft" and self.advantage.type != "none":
+        if self.loss.type in ("sft", "opd") and self.advantage.type != "none":
             raise ValueError(
-                f"found loss.type sft with advantage.type {self.advantage.type}; expected advantage.type none: "
-                "cross-entropy has no use for a group baseline, and groups without spread would be left out"
+                f"found loss.type {self.loss.type} with advantage.type {self.advantage.type}; expected advantage.type "
+                "none: this loss has no use for a group baseline, and groups without spread would be left out"
+            )
+        if self.loss.type in ("sft", "opd") and self.oracle.coef:
+            raise ValueError(
+                f"found oracle.coef {self.oracle.coef} with loss.type {self.loss.type}; expected 0: the bonus is part "
+                "of the advantage, which this loss does not read"
             )
         if not self.name or "/" in self.name or self.name in {".", ".."}:
             raise ValueError(f"found name {self.name!r}; expected a plain folder name (set `out` for the folder above)")

@@ -8,73 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from turnwise.engine import sample
 from turnwise.engine.cache import CacheAttention, Feed, Pool
-from turnwise.engine.sample import NOTHING, draw, uniforms
-from turnwise.engine.trie import Node, trie
-from turnwise.errors import EngineError
-from turnwise.model import Policy
-from turnwise.types import Completion, Ids, Sampling, Session, Support, TurnStop
-
-
-@dataclass(slots=True, eq=False)
-class LocalSession:
-    """All tokens of a conversation; the first `written` have their keys and values in the pool's `slot`."""
-
-    sampling: Sampling
-    seed: int
-    slot: int
-    ids: list[int] = field(default_factory=list)
-    written: int = 0
-    sampled: int = 0
-    busy: bool = False
-    twin: LocalSession | None = None
-    """A session opened earlier with the same prompt, whose reading of it will be copied."""
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """One step of one session, while it is being decoded."""
-
-    session: LocalSession
-    max_tokens: int
-    node: Node | None
-    done: asyncio.Future[Completion]
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    supports: list[Ids] = field(default_factory=list)
-
-    def add(self, token: int, logprob: float, support: Ids, version: int) -> TurnStop | None:
-        """Record a sampled token; returns why the step ends, if it does."""
-        self.ids.append(token)
-        self.logprobs.append(logprob)
-        self.versions.append(version)
-        self.supports.append(support)
-        self.session.ids.append(token)
-        self.session.sampled += 1
-        if self.node is not None:
-            self.node = self.node.children[token]
-            if not self.node.children:
-                return TurnStop.STOP
-        elif token in self.session.sampling.stop_ids:
-            return TurnStop.STOP
-        return TurnStop.LENGTH if len(self.ids) >= self.max_tokens else None
-
-    def completion(self, stop: TurnStop) -> Completion:
-        support = Support.stack(self.supports) if self.session.sampling.restricted else None
-        return Completion(
-            np.array(self.ids, np.int32),
-            np.array(self.logprobs, np.float32),
-            np.array(self.versions, np.int32),
-            stop,
-            support,
-        )
+from turnwise.engine.sample import NOTHING, Draw, draw, uniforms
+from turnwise.engine.session import Before, LocalSession, Request
+from turnwise.engine.stops import StopStrings
+from turnwise.engine.trie import trie
+from turnwise.errors import EngineError, TooLong
+from turnwise.model import Policy, reload
+from turnwise.types import Completion, Listener, Sampling, Session, TurnStop
 
 
 class LocalEngine:
@@ -89,55 +37,60 @@ class LocalEngine:
         self._pool = Pool()
         self._sessions: set[LocalSession] = set()
         self._first: dict[tuple[int, ...], LocalSession] = {}
-        self._running: list[_Request] = []
+        self._running: list[Request] = []
         self._loop: asyncio.Task[None] | None = None
+        self._go = asyncio.Event()
+        self._go.set()
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> LocalSession:
+    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int, client: str = "") -> LocalSession:
         ids = self._known(prompt_ids)
-        if sampling.choices:
-            trie(sampling.choices)  # refuses what is no trie, before anything is held
+        self._check(sampling)
         twin = self._first.get(ids)
-        session = LocalSession(sampling, seed % 2**64, self._pool.take(), list(ids), twin=twin)
+        session = LocalSession(sampling, seed % 2**64, self._pool.take(), list(ids), client, twin=twin)
         if twin is None:
             self._first[ids] = session
         self._sessions.add(session)
         return session
 
-    async def step(self, session: Session, new_ids: Sequence[int], max_tokens: int | None = None) -> Completion:
-        held = self._own(session)
-        if held.busy:
-            raise EngineError("found a second step on a session whose first still runs; expected one at a time")
-        new, limit = self._known(new_ids), held.sampling.max_tokens if max_tokens is None else max_tokens
-        tokens = len(held.ids) + len(new)
-        if tokens < 1 or limit < 1:
-            raise EngineError(f"found {tokens} tokens to read and max_tokens {limit}; expected at least 1")
-        held.ids.extend(new)
-        before = len(held.ids)
-        held.written = min(held.written, before - 1)  # the last token is always read: its logits are what is drawn from
-        node = trie(held.sampling.choices) if held.sampling.choices else None
-        request = _Request(held, limit, node, asyncio.get_running_loop().create_future())
-        self._running.append(request)
-        held.busy = True
-        if self._loop is None or self._loop.done():
-            self._loop = asyncio.create_task(self._decode())
-        try:
-            return await request.done
-        except asyncio.CancelledError:
-            held.sampled -= len(held.ids) - before  # nobody has seen these tokens
-            del held.ids[before:]
-            held.written = min(held.written, before)
-            raise
-        finally:
-            held.busy = False
+    async def step(
+        self,
+        session: Session,
+        new_ids: Sequence[int],
+        max_tokens: int | None = None,
+        *,
+        whole: bool = False,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        deadline_s: float | None = None,
+        listen: Listener | None = None,
+    ) -> Completion:
+        held, new = self._own(session), self._known(new_ids)
+        deadline = float("inf") if deadline_s is None else asyncio.get_running_loop().time() + deadline_s
+        if sampling is not None:
+            self._check(sampling)
+        async with held.turn:
+            self._own(session)  # it may have been closed while this step queued
+            kept = held.kept(new) if whole else len(held.ids)
+            ids = [*held.ids[:kept], *(new[kept:] if whole else new)]
+            asked = (sampling or held.sampling).max_tokens if max_tokens is None else max_tokens
+            limit = self._room(len(ids), asked)
+            before = Before.of(held, kept)
+            held.ids, held.written = ids, min(held.written, kept, len(ids) - 1)
+            held.reseed(sampling, seed)
+            try:
+                return await self._sampled(held, limit, deadline, listen)
+            except asyncio.CancelledError:
+                before.restore(held)  # nobody has seen these tokens
+                raise
 
     async def fork(self, session: Session, *, seed: int) -> LocalSession:
         held = self._own(session)
-        if held.busy:
-            raise EngineError("found a fork of a session that is being sampled from; expected it between two steps")
-        branch = LocalSession(held.sampling, seed % 2**64, self._pool.take(), list(held.ids))
-        self._copy(held, branch, held.written)
-        self._sessions.add(branch)
-        return branch
+        async with held.turn:
+            self._own(session)
+            branch = LocalSession(held.sampling, seed % 2**64, self._pool.take(), list(held.ids), held.client)
+            self._copy(held, branch, held.written)
+            self._sessions.add(branch)
+            return branch
 
     async def close(self, session: Session) -> None:
         held = self._own(session)
@@ -145,15 +98,34 @@ class LocalEngine:
         self._first = {ids: first for ids, first in self._first.items() if first is not held}
         for request in [r for r in self._running if r.session is held]:
             self._running.remove(request)
-            if not request.done.done():
-                request.done.set_exception(EngineError("the session was closed while it was being sampled from"))
+            request.fail(EngineError("the session was closed while it was being sampled from"))
         self._pool.give(held.slot)
+
+    async def pause(self) -> None:
+        self._go.clear()
+
+    async def resume(self) -> None:
+        self._go.set()
+
+    async def load(self, folder: Path, version: int) -> None:
+        reload(self.policy, folder)
+        self.update(version)
 
     def update(self, version: int) -> None:
         """The shared weights have changed: tokens now carry `version`, and live sessions read again what they hold."""
         self.version = version
         for session in self._sessions:
             session.written = 0
+
+    def stats(self) -> Mapping[str, float]:
+        gauges = {
+            "sessions": len(self._sessions),
+            "running": len(self._running),
+            "paused": int(not self._go.is_set()),
+            "version": self.version,
+            "cache_bytes": self.cache_bytes,
+        }
+        return {name: float(value) for name, value in (self.counts | gauges).items()}
 
     @property
     def cache_bytes(self) -> int:
@@ -171,29 +143,63 @@ class LocalEngine:
             raise EngineError(f"found token ids {min(known)} to {max(known)}; expected 0 to {self.policy.vocab - 1}")
         return known
 
+    def _check(self, sampling: Sampling) -> None:
+        """Refuse what cannot be sampled from, before anything is held."""
+        sample.check(sampling, self.policy.vocab)
+        if sampling.choices:
+            trie(sampling.choices)
+
+    def _room(self, tokens: int, limit: int) -> int:
+        """How many tokens may be sampled after so many, at most `limit`."""
+        if tokens < 1 or limit < 1:
+            raise EngineError(f"found {tokens} tokens to read and max_tokens {limit}; expected at least 1")
+        if tokens >= self.policy.context:
+            raise TooLong(f"found {tokens} tokens to read; expected fewer than the model's {self.policy.context}")
+        return min(limit, self.policy.context - tokens)
+
     def _own(self, session: Session) -> LocalSession:
         if not isinstance(session, LocalSession) or session not in self._sessions:
             raise EngineError("found a session this engine does not hold (closed, or another engine's); open a new one")
         return session
 
+    async def _sampled(self, session: LocalSession, limit: int, deadline: float, listen: Listener | None) -> Completion:
+        """Queue a request and wait for it."""
+        stop, done = session.sampling.stop, asyncio.get_running_loop().create_future()
+        stops = StopStrings(self.policy.tokenizer, stop) if stop else None
+        request = Request(session, limit, done, deadline, listen, stops)
+        self._running.append(request)
+        if self._loop is None or self._loop.done():
+            self._loop = asyncio.create_task(self._decode())
+        completion: Completion = await done
+        return completion
+
     async def _decode(self) -> None:
         """Advance all requests token by token until none is left; others join between two tokens."""
         while True:
             await asyncio.sleep(0)  # lets finished episodes act, so that their next steps join this batch
-            self._running = [r for r in self._running if not r.done.cancelled()]
+            self._drop()
             if not self._running:
                 return
+            if not self._go.is_set():
+                await self._go.wait()
+                continue
             try:
                 self._advance()
             except Exception as error:  # noqa: BLE001 - it is handed to every caller
                 self._fail(error)
                 return
 
+    def _drop(self) -> None:
+        """Leave out requests nobody waits for, and end those whose time is over."""
+        now = asyncio.get_running_loop().time()
+        for request in [r for r in self._running if r.deadline <= now]:
+            request.finish(TurnStop.DEADLINE)
+        self._running = [r for r in self._running if not r.done.done()]
+
     def _fail(self, error: Exception) -> None:
         """A failed forward ends every step that was in it; the callers see the error itself."""
         for request in self._running:
-            if not request.done.done():
-                request.done.set_exception(error)
+            request.fail(error)
         self._running = []
 
     @torch.inference_mode()
@@ -210,10 +216,10 @@ class LocalEngine:
         ends = np.cumsum([f.count for f in feeds]) - 1
         self._draw([batch[i] for i in ready], hidden[torch.from_numpy(ends[ready]).to(hidden.device)])
 
-    def _plan(self) -> tuple[list[_Request], list[Feed], list[int]]:
+    def _plan(self) -> tuple[list[Request], list[Feed], list[int]]:
         """Shortest feeds first, at most `chunk_tokens` together: requests, feeds, and which are read to the end."""
         waiting = [r for r in self._running if not self._awaits_twin(r.session)]
-        batch: list[_Request] = []
+        batch: list[Request] = []
         feeds: list[Feed] = []
         ready, room = [], self.chunk_tokens
         for request in sorted(waiting, key=lambda r: len(r.session.ids) - r.session.written):
@@ -240,28 +246,27 @@ class LocalEngine:
             return False
         return any(r.session is twin for r in self._running)
 
-    def _draw(self, requests: list[_Request], hidden_BW: torch.Tensor) -> None:
+    def _draw(self, requests: list[Request], hidden_BW: torch.Tensor) -> None:
         if not requests:
             return
         sessions = [r.session for r in requests]
         allowed = [r.node.allowed if r.node else NOTHING for r in requests]
         u = uniforms([s.seed for s in sessions], [s.sampled for s in sessions])
         draws = draw(self.policy.head(hidden_BW), [s.sampling for s in sessions], allowed, u)
-        if not np.isfinite(draws.logprobs).all():
+        if not np.isfinite([d.logprob for d in draws.each]).all():
             raise EngineError("found log-probabilities that are not finite; the weights hold NaN or infinite numbers")
         self.counts["near_ties"] += draws.near
-        for request, token, logprob, support in zip(requests, draws.ids, draws.logprobs, draws.supports, strict=True):
-            self._record(request, token, logprob, support)
+        for request, one in zip(requests, draws.each, strict=True):
+            self._record(request, one)
 
-    def _record(self, request: _Request, token: int, logprob: float, support: Ids) -> None:
+    def _record(self, request: Request, one: Draw) -> None:
         """Add a drawn token, and after it all that the trie leaves no choice about, unread until the next forward."""
-        stop = request.add(token, logprob, support, self.version)
+        stop = request.add(one, self.version)
         while stop is None and request.node is not None and len(request.node.children) == 1:
             only = request.node.allowed
-            stop = request.add(int(only[0]), 0.0, only, self.version)
+            stop = request.add(Draw(int(only[0]), 0.0, only), self.version)
             self.counts["tokens_forced"] += 1
         self.counts["tokens_sampled"] += 1
         if stop is not None:
             self._running.remove(request)
-            if not request.done.done():
-                request.done.set_result(request.completion(stop))
+            request.finish(stop)

@@ -14,19 +14,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnwise.types import Ids, Sampling
+from turnwise.errors import EngineError
+from turnwise.types import Ids, Sampling, Top
 
 NEAR = 1e-6
 """A draw this close to the border between two tokens may fall differently under another rounding."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
-    """One token a session, its log-probability, and what could have been drawn (empty: anything)."""
+class Draw:
+    """A token, its log-probability, what could have been drawn (empty: anything), and the likeliest if asked for."""
 
-    ids: list[int]
-    logprobs: list[float]
-    supports: list[Ids]
+    id: int
+    logprob: float
+    support: Ids
+    top: Top = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """One draw a session, and how many fell near a border."""
+
+    each: list[Draw]
     near: int
 
 
@@ -44,17 +53,60 @@ def uniforms(seeds: Sequence[int], counts: Sequence[int]) -> NDArray[np.float64]
     return u
 
 
+def check(sampling: Sampling, vocab: int) -> None:
+    """Refuse parameters that describe no distribution, before anything is held or read."""
+    ranges = {
+        "temperature": (sampling.temperature, 0.0 <= sampling.temperature < np.inf, "a number of at least 0"),
+        "top_p": (sampling.top_p, 0.0 < sampling.top_p <= 1.0, "above 0 and at most 1"),
+        "top_k": (sampling.top_k, sampling.top_k >= 0, "at least 0"),
+        "min_p": (sampling.min_p, 0.0 <= sampling.min_p < 1.0, "at least 0 and below 1"),
+        "top_logprobs": (sampling.top_logprobs, 0 <= sampling.top_logprobs <= vocab, f"0 to {vocab}"),
+        "stop": (sampling.stop, all(sampling.stop), "strings of at least one character"),
+        "logit_bias": (
+            sampling.logit_bias,
+            all(0 <= token < vocab and np.isfinite(bias) for token, bias in sampling.logit_bias),
+            f"finite numbers for tokens 0 to {vocab - 1}",
+        ),
+    }
+    for name, (found, good, expected) in ranges.items():
+        if not good:
+            raise EngineError(f"found {name} {found}; expected {expected}")
+
+
 def draw(logits_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids], u_B: NDArray[np.float64]) -> Draws:
     """Sample by inverse distribution function; `allowed` holds each session's trie node's tokens, empty for all."""
     heat_B = torch.tensor([p.temperature or 1.0 for p in params], device=logits_BV.device)
-    scaled_BV = logits_BV.float() / heat_B[:, None]
+    scaled_BV = _biased(logits_BV.float(), params) / heat_B[:, None]
     tight_B = np.array([p.restricted for p in params])
     if tight_B.any():
         scaled_BV = scaled_BV.masked_fill(~_kept(scaled_BV, params, allowed), float("-inf"))
     logp_BV = scaled_BV.log_softmax(1)
     ids_B, near = _invert(logp_BV, params, torch.from_numpy(u_B).to(logits_BV.device))
-    supports = _supports(logp_BV, tight_B)
-    return Draws(ids_B.tolist(), logp_BV.gather(1, ids_B[:, None])[:, 0].tolist(), supports, near)
+    logps = logp_BV.gather(1, ids_B[:, None])[:, 0].tolist()
+    each = zip(ids_B.tolist(), logps, _supports(logp_BV, tight_B), _tops(logp_BV, params), strict=True)
+    return Draws([Draw(*one) for one in each], near)
+
+
+def _biased(logits_BV: Tensor, params: Sequence[Sampling]) -> Tensor:
+    if not any(p.logit_bias for p in params):
+        return logits_BV
+    biased_BV = logits_BV.clone()
+    for b, p in enumerate(params):
+        for token, bias in p.logit_bias:
+            biased_BV[b, token] += bias
+    return biased_BV
+
+
+def _tops(logp_BV: Tensor, params: Sequence[Sampling]) -> list[Top]:
+    """The likeliest tokens that could have been drawn, as many as each row asks for."""
+    most = max(p.top_logprobs for p in params)
+    if not most:
+        return [()] * len(params)
+    values, ids = logp_BV.topk(most, 1)
+    rows = zip(ids.tolist(), values.tolist(), params, strict=True)
+    return [
+        tuple((i, v) for i, v in zip(row[: p.top_logprobs], at, strict=False) if v > -np.inf) for row, at, p in rows
+    ]
 
 
 def _kept(scaled_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids]) -> Tensor:

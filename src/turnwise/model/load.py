@@ -39,6 +39,11 @@ class Policy:
     def vocab(self) -> int:
         return int(self.model.config.get_text_config().vocab_size)
 
+    @property
+    def context(self) -> int:
+        """The longest sequence the model was made for."""
+        return int(self.model.config.get_text_config().max_position_embeddings)
+
     def hidden(self, ids_BT: Tensor, positions_BT: Tensor, attend: Any = None) -> Tensor:
         """Last hidden states [B, T, W]."""
         out = self.model.base_model(input_ids=ids_BT, position_ids=positions_BT, use_cache=False, attend=attend)
@@ -72,6 +77,21 @@ def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
     policy = Policy(model, tokenizer)
     policy.model.to(pick(device))
     return check(policy)
+
+
+@torch.no_grad()
+def reload(policy: Policy, folder: Path) -> None:
+    """Copy the weights saved in a folder into a policy of the same shape, all of them or, where they differ, none."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            saved = AutoModelForCausalLM.from_pretrained(str(folder), dtype=policy.model.dtype, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"found weights {str(folder)!r}, which do not load: {str(error).splitlines()[0]}") from error
+    new, old = dict(saved.named_parameters()), dict(policy.model.named_parameters())
+    if {n: p.shape for n, p in new.items()} != {n: p.shape for n, p in old.items()}:
+        raise ModelError(f"found weights {str(folder)!r} of another shape; expected those of the model being served")
+    for name, parameter in old.items():
+        parameter.copy_(new[name])
 
 
 def pick(device: str) -> torch.device:

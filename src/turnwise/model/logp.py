@@ -21,10 +21,13 @@ CHUNK_NUMBERS = 2**25
 
 
 class Scores(NamedTuple):
-    """Of each entry's token, under the distribution it was drawn from."""
+    """Of each entry's token, under the distribution it was drawn from; `plain` at temperature 1 over the same tokens,
+    without gradient."""
 
     logp_E: Tensor
     entropy_E: Tensor
+    plain_logp_E: Tensor
+    plain_entropy_E: Tensor
 
 
 class Support(NamedTuple):
@@ -53,15 +56,23 @@ def score(
         whole = len(source_E) <= size or not torch.is_grad_enabled()
         parts.append(_chunk(*args) if whole else checkpoint(_chunk, *args, use_reentrant=False))
     if not parts:
-        return Scores(hidden_NW.new_zeros(0), hidden_NW.new_zeros(0))
-    return Scores(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]))
+        return Scores(*[hidden_NW.new_zeros(0)] * 4)
+    return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def _chunk(
     hidden_NW: Tensor, head: Head, source_E: Tensor, target_E: Tensor, temperature_E: Tensor, support: Support | None
 ) -> Scores:
     places, which_E = torch.unique_consecutive(source_E, return_inverse=True)
-    logits_EV = head(hidden_NW[places]).float()[which_E] / temperature_E[:, None]
+    logits_EV = head(hidden_NW[places]).float()[which_E]
+    drawn = _within(logits_EV / temperature_E[:, None], target_E, support)
+    with torch.no_grad():
+        plain = drawn if bool((temperature_E == 1.0).all()) else _within(logits_EV, target_E, support)
+    return Scores(*drawn, *(x.detach() for x in plain))
+
+
+def _within(logits_EV: Tensor, target_E: Tensor, support: Support | None) -> tuple[Tensor, Tensor]:
+    """Log-probability of the target and entropy, over the support where there is one."""
     target = logits_EV.gather(1, target_E[:, None])[:, 0]
     if support is None:
         return _of(target, logits_EV)
@@ -71,12 +82,12 @@ def _chunk(
         return _of(target, inside_ES)
     tight = _of(target, inside_ES.masked_fill(free_E[:, None], 0.0))
     loose = _of(target, logits_EV)
-    return Scores(*(torch.where(free_E, a, b) for a, b in zip(loose, tight, strict=True)))
+    return torch.where(free_E, loose[0], tight[0]), torch.where(free_E, loose[1], tight[1])
 
 
-def _of(target_E: Tensor, logits_EV: Tensor) -> Scores:
+def _of(target_E: Tensor, logits_EV: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability of the target and the distribution's exact entropy; -inf logits count for nothing."""
     logz_E = logits_EV.logsumexp(1)
     logp_EV = logits_EV - logz_E[:, None]
     entropy_E = -(logp_EV.exp() * logp_EV.masked_fill(logp_EV == float("-inf"), 0.0)).sum(1)
-    return Scores(target_E - logz_E, entropy_E)
+    return target_E - logz_E, entropy_E

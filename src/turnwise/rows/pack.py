@@ -27,10 +27,11 @@ class Row:
 
 
 def weigh(tree: Tree, advantage: Floats) -> tuple[Tree, int]:
-    """Give each entry its trajectory's advantage; entries without one (NaN) are dropped, and their number returned."""
-    values = advantage[tree.entries.trajectory]
+    """Give each entry its trajectory's or turn's advantage; without one (NaN) it is dropped. Also how many were."""
+    e = tree.entries
+    values = advantage[e.trajectory] if advantage.ndim == 1 else advantage[e.trajectory, e.turn]
     kept = ~np.isnan(values)
-    entries = tree.entries.take(kept)
+    entries = e.take(kept)
     entries.advantage[:] = values[kept]
     return replace(tree, entries=entries), int((~kept).sum())
 

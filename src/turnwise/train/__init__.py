@@ -1,7 +1,8 @@
 """Rows to an optimizer step."""
 
 from turnwise.train.batch import batch
+from turnwise.train.judge import Judges, judge
 from turnwise.train.step import Trainer
 from turnwise.train.tally import Tally
 
-__all__ = ["Tally", "Trainer", "batch"]
+__all__ = ["Judges", "Tally", "Trainer", "batch", "judge"]

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 
 from turnwise.config.run import TrainConfig
 from turnwise.rows import Row, pack, weigh
+from turnwise.train.reduce import reduce
 from turnwise.trees import Tree, merge
 from turnwise.types import Floats, Trajectory
 
 
 def batch(
-    trajectories: Sequence[Trajectory], advantage: Floats, numbers: Sequence[int], config: TrainConfig
+    trajectories: Sequence[Trajectory],
+    advantage: Floats,
+    numbers: Sequence[int],
+    config: TrainConfig,
+    reduction: str = "token",
 ) -> tuple[list[Row], Counter[str]]:
     """Merge, weigh and pack the trajectories numbered `numbers`; `advantage` is indexed by those numbers.
 
@@ -33,6 +38,7 @@ def batch(
             trees.append(weighed)
     counts.update(_turns([trajectories[i] for i in numbers]))
     rows, cut = pack(trees, config.row_tokens)
+    reduce(rows, reduction)
     counts.update({f"dropped/{reason}": n for reason, n in cut.items()})
     counts["branches"] = sum(t.branches for t in trees)
     counts["tokens_distinct"] = sum(len(t) for t in trees)

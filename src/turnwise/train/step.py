@@ -1,4 +1,4 @@
-"""Rows in, one optimizer step out: L = sum over entries of the loss / entries of the whole batch.
+"""Rows in, one optimizer step out: L = sum over entries of the loss / entries of the whole update.
 
 Rows accumulate, so however trees are packed the gradient is that of one big batch. The trainer is blind to algorithms:
 it reads entries. Shapes: N tokens of a row, E entries, S support.
@@ -13,12 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnwise.config.loss import Options
 from turnwise.config.run import TrainConfig
 from turnwise.errors import RunError
-from turnwise.losses import Loss, Tokens
+from turnwise.losses import Loss
 from turnwise.model import Policy, Scores, row_attention, score
 from turnwise.model.logp import Support as TokenSupport
 from turnwise.rows import Row
+from turnwise.train.numbers import numbers
+from turnwise.train.observe import observe
+from turnwise.train.reference import reference_kl
 from turnwise.train.tally import Tally
 from turnwise.types import Support
 
@@ -26,11 +30,11 @@ from turnwise.types import Support
 class Trainer:
     """Owns the optimizer and counts its steps: `version` is the policy version that sampled tokens carry."""
 
-    def __init__(self, policy: Policy, config: TrainConfig, loss: Loss, entropy: float = 0.0) -> None:
+    def __init__(self, policy: Policy, config: TrainConfig, loss: Loss, options: Options | None = None) -> None:
         self.policy = policy
         self.config = config
         self.loss = loss
-        self.entropy = entropy
+        self.options = options or Options()
         self.version = 0
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
@@ -66,14 +70,12 @@ class Trainer:
         tally.high("optim/lr", rate)
 
     def _loss(self, row: Row, tally: Tally) -> Tensor:
-        scores = score_row(self.policy, row)
-        e, device = row.entries, self.policy.device
-        tokens = Tokens(*(torch.from_numpy(x).to(device) for x in (e.advantage, e.sampler_logp, e.weight)))
-        result = self.loss(scores.logp_E, tokens)
-        loss = result.loss - self.entropy * scores.entropy_E.sum() if self.entropy else result.loss
-        with torch.no_grad():
-            tally.add(len(e), {"loss/total": loss, **result.sums})
-            _observe(scores, tokens.sampler_logp_E, torch.from_numpy(e.version == self.version).to(device), tally)
+        scores, e, add = score_row(self.policy, row), row.entries, self.options
+        result = self.loss(scores.logp_E, numbers(e, add.tis_cap, self.policy.device))
+        loss = result.loss - add.entropy * scores.entropy_E.sum() if add.entropy else result.loss
+        if add.reference_kl:
+            loss = loss + add.reference_kl * reference_kl(scores.logp_E, e)
+        observe(e, scores, loss, result, self.version, tally)
         return loss
 
     def state(self) -> dict[str, Any]:
@@ -120,15 +122,3 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     if config.decay:
         return config.lr * max(0.0, (config.decay - step) / (config.decay - config.warmup))
     return config.lr
-
-
-def _observe(scores: Scores, sampler_logp_E: Tensor, same_E: Tensor, tally: Tally) -> None:
-    """What the update saw; `mismatch` only where sampler and trainer had the same weights, so that it should be 0."""
-    shift_E = scores.logp_E - sampler_logp_E
-    kl_E = shift_E.exp() - shift_E - 1.0
-    sums = {"policy/entropy": scores.entropy_E, "policy/approx_kl": kl_E, "policy/logp": scores.logp_E}
-    tally.add(len(shift_E), {name: x.sum() for name, x in sums.items()})
-    tally.high("policy/ratio_max", float(shift_E.max().exp()))
-    if bool(same_E.any()):
-        tally.add(int(same_E.sum()), {"mismatch/kl": kl_E[same_E].sum()})
-        tally.high("mismatch/max", float(shift_E[same_E].abs().max()))

@@ -1,0 +1,44 @@
+"""What an update saw, in sums over entries: the policy, how far it is from the sampler, and how old the samples are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from turnwise.losses import Result
+from turnwise.model import Scores
+from turnwise.train.tally import Tally
+from turnwise.types import Entries
+
+
+@torch.no_grad()
+def observe(e: Entries, scores: Scores, loss: Tensor, result: Result, version: int, tally: Tally) -> None:
+    """`policy/entropy` and `policy/confidence` are of the distribution at temperature 1; ratios are as sampled."""
+    n = len(e)
+    shift_E = scores.logp_E - torch.from_numpy(e.sampler_logp).to(scores.logp_E.device)
+    kl_E = _k3(shift_E)
+    sums = {name: marks.sum() for name, marks in result.marks.items()}
+    tally.add(n, {"loss/total": loss, **sums, "policy/entropy": scores.plain_entropy_E.sum()})
+    tally.add(n, {"policy/approx_kl": kl_E.sum()})
+    tally.add_logs(n, {"policy/confidence": scores.plain_logp_E.sum()})
+    tally.high("policy/ratio_max", float(shift_E.max().exp()))
+    _mismatch(torch.from_numpy(e.version == version).to(shift_E.device), shift_E, kl_E, tally)
+    tally.add(n, {"staleness/mean": torch.tensor(float((version - e.version).sum()))})
+    tally.high("staleness/max", float((version - e.version).max()))
+    if e.ref_logp is not None:
+        apart_E = torch.from_numpy(e.ref_logp).to(scores.logp_E.device) - scores.logp_E
+        tally.add(n, {"policy/reference_kl": _k3(apart_E).sum()})
+    if e.bonus is not None:
+        tally.add(n, {"oracle/bonus": torch.tensor(float(e.bonus.sum()))})
+
+
+def _mismatch(same_E: Tensor, shift_E: Tensor, kl_E: Tensor, tally: Tally) -> None:
+    """Only where sampler and trainer had the same weights, so that it should be 0."""
+    if bool(same_E.any()):
+        tally.add(int(same_E.sum()), {"mismatch/kl": kl_E[same_E].sum()})
+        tally.high("mismatch/max", float(shift_E[same_E].abs().max()))
+
+
+def _k3(shift_E: Tensor) -> Tensor:
+    """exp(d) - d - 1: an estimate of a divergence that is never below 0."""
+    return shift_E.exp() - shift_E - 1.0
