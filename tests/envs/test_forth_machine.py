@@ -117,5 +117,5 @@ def test_gforth_agrees_on_thousands_of_random_programs(tmp_path: Path) -> None:
 
 @pytest.mark.program("gforth")
 def test_gforth_agrees_on_every_wrong_program_that_it_survives(tmp_path: Path) -> None:
-    programs = ["1 +", "1 0 /", "nope", "if", ": f if ;", "5 0 mod", "drop", "i", "1 2 rot"]
+    programs = ["1 +", "1 0 /", "nope", "if", "5 0 mod", "drop", "1 2 rot"]
     assert gforth(tmp_path, programs) == [seen(run(program)) for program in programs]
