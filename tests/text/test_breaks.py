@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.text import ChatML, Dialogue, Template, explain, reply_ids
+from turnwise.text import Dialogue, Template, explain, reply_ids
 from turnwise.text.evidence import same_calls, stripped
 from turnwise.types import Attribution, Break, BreakKind, Event, Turn, TurnStop
 
@@ -210,7 +210,7 @@ def test_another_agent_s_turn_begins_or_continues_another_conversation(renderers
 def kinds(*turns: Turn) -> list[str | None]:
     """What each turn after the first is, under a tokenizer of digits."""
     digits = SimpleNamespace(decode=lambda ids, **_: "".join(chr(97 + i) for i in ids))
-    renderer: Any = SimpleNamespace(tokenizer=digits, get_stop_token_ids=lambda: [])
+    renderer: Any = SimpleNamespace(tokenizer=digits, get_stop_token_ids=list)
     found = [explain(t, turns[:n], [], renderer) for n, t in enumerate(turns)]
     return [f"{b.kind.value} {b.turn}" for b in found if b]
 

@@ -185,11 +185,12 @@ def _turn(row: dict[str, Any], before: Turn | None) -> Turn:
         agent=row["agent"],
         reward=row["reward"],
         metrics=dict(row["metrics"]),
-        prefix=None if row["prefix"] is None else _prefix(row["prefix"]),
+        prefix=None if row["prefix"] is None else break_of(row["prefix"]),
     )
 
 
-def _prefix(row: dict[str, Any]) -> Break:
+def break_of(row: dict[str, Any]) -> Break:
+    """A break from the values of its struct."""
     return Break(BreakKind(row["kind"]), row["turn"], row["at"], row["old"], row["new"])
 
 

@@ -53,7 +53,7 @@ def explain(
 def tokenizer_of(renderer: Renderer) -> Tokenizer:
     """The tokenizer a renderer writes with; the package's own keep it private."""
     owner: Any = renderer
-    found: Tokenizer = owner.tokenizer if hasattr(owner, "tokenizer") else owner._tokenizer  # noqa: SLF001 - no other way
+    found: Tokenizer = owner.tokenizer if hasattr(owner, "tokenizer") else owner._tokenizer
     return found
 
 
@@ -156,8 +156,9 @@ class _Bodies:
             return decode(self.tokenizer, own)
         said = self.messages[message] if message < len(self.messages) else {}
         content = said.get("content")
-        plain = isinstance(content, str) and not said.get("tool_calls") and said.get("reasoning_content") is None
-        return content if plain and content in decode(self.tokenizer, self.ids[unknown].tolist()) else None
+        if not isinstance(content, str) or said.get("tool_calls") or said.get("reasoning_content") is not None:
+            return None
+        return content if content in decode(self.tokenizer, self.ids[unknown].tolist()) else None
 
 
 def _around(tokenizer: Tokenizer, ids: Ids, at: int, pieces: bool) -> str:
