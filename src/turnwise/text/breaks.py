@@ -92,7 +92,8 @@ def _kind(
     left_out = evidence.stripped(old, new, marks)
     if left_out and left_out.strip():
         return BreakKind.THINKING_STRIPPED
-    written = [evidence.same_calls(text, evidence.said_by(messages)) for text in (old, new)]
+    calls = evidence.said_by(messages)
+    written = [evidence.same_calls(text, calls) for text in (old, new)]
     if written[1].startswith(written[0]):
         return BreakKind.TOOL_CALL_RENDERED
     if _bodies_agree(before, turn, at, messages, tokenizer, stops):
