@@ -93,12 +93,25 @@ def test_a_long_list_is_cut_and_says_so(capsys, played):
 def test_tokens_of_an_exported_step_have_the_trainer_s_numbers(capsys, played):
     code, out, _ = said(capsys, played, "--tokens", "--trajectory", 3)
     lines = out.splitlines()
-    assert (code, lines[0]) == (0, "step 2, trajectory 3, group 1, sibling 1")
+    assert (code, lines[0]) == (
+        0,
+        "step 2, trajectory 3, group 1, sibling 1, temperature 1, version 2, weight 1",
+    )
     assert all(title in lines[1] for title in ("sampler", "trainer", "ratio", "advantage", "entropy", "masked high"))
     sampled = [line.split() for line in lines if " sampled " in line]
     trajectory = rollouts.load(RunFolder.open(played).rollout(2))[3]
     assert len(sampled) == trajectory.sampled_tokens
     assert {words[3] for words in sampled} == {"assistant"} and {words[2] for words in sampled} == {"1", "3", "4"}
+
+
+def test_roles_have_colours_and_sampled_tokens_stand_out(capsys, played, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    _, out, _ = said(capsys, played, "--tokens")
+    (sampled,) = {line[:5] for line in out.splitlines() if "sampled" in line and "␣" in line}
+    (context,) = {line[:5] for line in out.splitlines() if "context" in line and "␣" in line}
+    assert (sampled, context) == ("\x1b[1m ", "\x1b[2m ")
+    assert all(f"\x1b[2;{colour}m" in out for colour in (35, 36, 32)) and "\x1b[1;32massistant" in out
 
 
 def test_tokens_of_a_step_without_an_export_have_the_sampler_s(capsys, played):

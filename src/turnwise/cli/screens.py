@@ -18,6 +18,8 @@ from turnwise.types import BreakKind
 if TYPE_CHECKING:
     import pyarrow as pa
 
+WARNINGS = 6
+"""The newest warnings that a summary shows; the rest stand in events.jsonl."""
 WIDTH = 160
 """Columns where the output goes to no terminal."""
 ROLES = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
@@ -27,21 +29,27 @@ NUMBERS = {
     "trainer_logp": "trainer",
     "ratio": "ratio",
     "advantage": "advantage",
-    "weight": "weight",
     "entropy": "entropy",
     "start_logp": "start",
     "ref_logp": "reference",
     "teacher_logp": "teacher",
     "bonus": "bonus",
     "echo_alpha": "echo alpha",
-    "version": "version",
+    "echo_weight": "echo weight",
     "support": "support",
+    "weight": "weight",
+    "temperature": "temperature",
+    "version": "version",
+    "plain_logp": "plain",
+    "plain_entropy": "plain entropy",
 }
 """Columns of numbers and their titles; one that no token has is left out."""
-WORDS = {"role", "tool", "kind", "token"}
+EVEN = {"weight", "temperature", "version", "echo_weight"}
+"""Columns that are told once, above the others, where all tokens that have the number have the same."""
+WORDS = {"agent", "role", "tool", "kind", "token"}
 """Titles of columns of words."""
-REST = {"step", "trajectory", "group", "sibling", "agent", "turn", "branch", "position", "id", "text", "message"}
-HIDDEN = {"role", "tool", "body", "kind", "temperature", "plain_logp", "plain_entropy", "echo_weight"}
+PLACES = ("step", "trajectory", "group", "sibling")
+REST = {*PLACES, *WORDS, "turn", "branch", "position", "id", "text", "message", "body"}
 
 
 def console() -> Console:
@@ -66,7 +74,7 @@ def summary(found: Mapping[str, Any]) -> None:
     for kind in MENDS:
         if found["breaks"].get(kind.value):
             out.print(Text(advice(kind), "yellow"))
-    for w in found["warnings"]:
+    for w in found["warnings"][-WARNINGS:]:
         out.print(Text(f"{w['kind']}: {w['text']}" + (f" ({w['times']} times)" if w["times"] > 1 else ""), "red"))
 
 
@@ -128,20 +136,35 @@ def tokens(table: pa.Table) -> None:
         console().print("no tokens: the episode ended before its first turn")
         return
     columns = {name: table[name].to_pylist() for name in table.column_names}
-    marks = {name: name.replace("_", " ") for name in columns if name not in REST | HIDDEN | NUMBERS.keys()}
-    held = {n: t for n, t in {**NUMBERS, **marks}.items() if any(v is not None for v in columns.get(n, []))}
+    held, even = _numbers(columns)
     cells = {
         "position": list(map(str, columns["position"])),
         "turn": list(map(str, columns["turn"])),
         "branch": list(map(str, columns["branch"])),
+        **({"agent": columns["agent"]} if len(set(columns["agent"])) > 1 else {}),
         **{name: [v or "" for v in columns[name]] for name in ("role", "tool", "kind")},
         "token": [_shown(i, text) for i, text in zip(columns["id"], columns["text"], strict=True)],
         **{title: [_number(v) for v in columns[name]] for name, title in held.items()},
     }
     written = zip(columns["kind"], columns["role"], strict=True)
     lines = _aligned(cells, [(KINDS[kind], ROLES.get(role or "", "")) for kind, role in written])
-    about = ", ".join(f"{name} {columns[name][0]}" for name in ("step", "trajectory", "group", "sibling"))
-    console().print(Text(about, "bold"), Text("\n").join(lines), sep="\n", soft_wrap=True)
+    about = {name: columns[name][0] for name in PLACES} | even
+    head = Text(", ".join(f"{name} {_number(value)}" for name, value in about.items()), "bold")
+    console().print(head, Text("\n").join(lines), sep="\n", soft_wrap=True)
+
+
+def _numbers(columns: Mapping[str, list[Any]]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Titles of the columns of numbers that are worth one, and the numbers that are the same for all tokens.
+
+    Log-probabilities at temperature 1 are the others once more where every token was sampled at 1.
+    """
+    marks = {name: name.replace("_", " ") for name in columns if name not in REST | NUMBERS.keys()}
+    titles = {**NUMBERS, **marks}
+    values = {name: {v for v in columns.get(name, []) if v is not None} for name in titles}
+    again = {"plain_logp", "plain_entropy"} if values["temperature"] <= {1.0} else set()
+    even = {name: values[name] for name in EVEN if len(values[name]) == 1}
+    held = {name: title for name, title in titles.items() if values[name] and name not in even.keys() | again}
+    return held, {titles[name]: next(iter(one)) for name, one in sorted(even.items())}
 
 
 def _aligned(cells: Mapping[str, list[str]], styles: Sequence[tuple[str, str]]) -> list[Text]:
