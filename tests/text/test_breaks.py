@@ -178,10 +178,17 @@ def test_a_rewritten_history_is_condensed_only_if_the_agent_says_so(renderers, t
     assert kind(short, first, dialogue.messages, renderer, condensed=True) == "condensed"
 
 
-def test_a_dialogue_keeps_the_agent_s_word_until_the_next_reply(renderers):
-    dialogue = Dialogue(renderers["chatml on smollm2"])
+def test_a_dialogue_is_drawn_anew_on_the_agent_s_word_which_holds_until_the_next_reply(renderers):
+    renderer = renderers["chatml on smollm2"]
+    dialogue = Dialogue(renderer)
     dialogue.add([HI])
+    first = prompted(dialogue, list(reply_ids(renderer, "go")))
+    dialogue.reply(first.completion_ids.tolist())
+    dialogue.messages[:] = [{"role": "system", "content": "In short: we went."}]
     dialogue.condensed = True
+    dialogue.add([HI])
+    assert dialogue.prompt_ids.tolist() == renderer.render_ids(dialogue.messages, add_generation_prompt=True)
+    assert kind(prompted(dialogue), first, dialogue.messages, renderer, condensed=dialogue.condensed) == "condensed"
     dialogue.reply([5])
     assert not dialogue.condensed
 

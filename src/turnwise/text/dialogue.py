@@ -34,7 +34,7 @@ class Dialogue:
     """Holds the messages, the latest prompt with its attribution, and the reply that was sampled from it.
 
     In turn: `add` messages, sample from `prompt_ids`, hand the tokens to `reply`, `add` what the environment answers.
-    An agent that rewrites `messages` sets `condensed`, which holds for the next prompt.
+    An agent that rewrites `messages` sets `condensed`: the next prompt is drawn from them alone.
     """
 
     def __init__(self, renderer: Renderer, tools: Sequence[Tool] | None = None) -> None:
@@ -74,9 +74,9 @@ class Dialogue:
         self.prompt_ids = np.array(bridged.token_ids, np.int32)
 
     def _bridge(self) -> RenderedTokens | None:
-        """Past tokens and the messages since, attributed; None where there is no past or the renderer cannot."""
+        """Past tokens and the messages since, attributed; None where none stands or the renderer cannot."""
         past = self._past
-        if past is None:
+        if past is None or self.condensed:
             return None
         new: Any = self.messages[past.messages :]
         ids = past.ids.tolist()
