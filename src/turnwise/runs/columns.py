@@ -92,11 +92,8 @@ def _writers(turn: Ids, offset: Ids, turns: Sequence[Turn]) -> Columns:
         said = np.flatnonzero((turn == number) & (offset >= size))
         role[said], body[said] = "assistant", 1
         if known is not None:
-            message[said], message[read], body[read] = (
-                len(known.roles),
-                known.message[offset[read]],
-                known.body[offset[read]],
-            )
+            message[said] = len(known.roles)
+            message[read], body[read] = known.message[offset[read]], known.body[offset[read]]
             named = read[message[read] >= 0]
             role[named] = np.array(known.roles, object)[message[named]]
             tool[named] = np.array(known.tools, object)[message[named]]
