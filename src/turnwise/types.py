@@ -342,11 +342,6 @@ class TurnPath:
         """The same path in a row where the tree begins at `by`."""
         return TurnPath(self.trajectory, self.turn, self.spans + np.int32(by))
 
-    def until(self, end: int) -> TurnPath:
-        """What is left of it when tokens from `end` on are cut."""
-        spans = np.minimum(self.spans, np.int32(end))
-        return TurnPath(self.trajectory, self.turn, spans[spans[:, 0] < spans[:, 1]])
-
 
 class Session(Protocol):
     """A conversation an engine holds open: its tokens (read and sampled) and, out of sight, its cache."""

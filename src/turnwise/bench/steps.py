@@ -91,5 +91,5 @@ def _check(counts: Counter[str], row_tokens: int) -> None:
         dropped = {name: n for name, n in counts.items() if name.startswith("dropped/") and n}
         raise ConfigError(
             f"found rollouts of which not every token can be trained: {dropped}; expected none dropped: "
-            f"if over_budget, set --row-tokens above {row_tokens}"
+            f"if over_budget/right, set --row-tokens above {row_tokens}"
         )

@@ -1,5 +1,7 @@
-"""Trees to packed rows."""
+"""Trees to packed rows, and rows to data-parallel ranks."""
 
+from turnwise.rows.balance import balance, spread
+from turnwise.rows.cost import Cost, pairs
 from turnwise.rows.pack import Row, pack, weigh
 
-__all__ = ["Row", "pack", "weigh"]
+__all__ = ["Cost", "Row", "balance", "pack", "pairs", "spread", "weigh"]
