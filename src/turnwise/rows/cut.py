@@ -1,8 +1,9 @@
 """A tree over the budget to trees within it: at branch borders first, and on the right only what fits in no row.
 
 Depth first, a tree is a chain of stretches, each from a fork down to a leaf. Neighbouring stretches go into one piece
-as long as it fits; a piece begins with a copy of the path its first stretch hangs on. An entry belongs to the piece
-whose stretches hold its token, never to a copy, so entries are lost only where a single path is longer than the budget.
+as long as it fits; a piece begins with a copy of the path its first stretch hangs on. A turn belongs to the piece whose
+stretches hold its last token, with all its entries, since some losses read a turn as a whole. So entries are lost only
+where a single path is longer than the budget.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from turnwise.trees import Tree
 from turnwise.types import Ids, TurnPath
@@ -61,10 +63,11 @@ def _rows(tree: Tree, first: int, end: int, budget: int) -> Ids:
 
 
 def _piece(tree: Tree, rows: Ids, first: int, end: int) -> Tree:
-    """The tree that `rows` make; it owns the entries and turns whose (last) token lies in [first, end)."""
+    """The tree that `rows` make, with the turns whose last token lies in [first, end)."""
+    turns = [t for t in tree.turns if first < t.spans[-1, 1] <= end]
     e = tree.entries
-    mine = e.take((e.at >= first) & (e.at < end) & np.isin(e.at, rows))
-    turns = [_moved(t, rows) for t in tree.turns if first < t.spans[-1, 1] <= end]
+    owned = np.isin(_turn(e.trajectory, e.turn), _turn([t.trajectory for t in turns], [t.turn for t in turns]))
+    mine = e.take(owned & np.isin(e.at, rows))
     positions, until = tree.positions[rows], np.searchsorted(rows, tree.visible_until[rows]).astype(np.int32)
     return Tree(
         tree.ids[rows],
@@ -72,8 +75,13 @@ def _piece(tree: Tree, rows: Ids, first: int, end: int) -> Tree:
         until,
         replace(mine, at=_placed(rows, mine.at), source=_placed(rows, mine.source)),
         _branches(positions, until),
-        tuple(turns),
+        tuple(_moved(t, rows) for t in turns),
     )
+
+
+def _turn(trajectory: ArrayLike, turn: ArrayLike) -> NDArray[np.int64]:
+    """One number for a turn of a trajectory."""
+    return np.asarray(trajectory, np.int64) << 32 | np.asarray(turn, np.int64)
 
 
 def _placed(rows: Ids, wanted: Ids) -> Ids:
