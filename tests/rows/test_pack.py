@@ -186,6 +186,18 @@ def test_however_many_ranks_rows_hold_the_same_entries(trees: list[Tree], budget
 
 
 @given(forests, st.integers(1, 12))
+def test_a_turn_s_entries_stay_together_beside_its_path_when_a_tree_is_split(trees: list[Tree], budget: int) -> None:
+    for tree in trees:
+        found, _ = cut(tree, budget)
+        owned = [(p.trajectory, p.turn) for piece in found for p in piece.turns]
+        assert sorted(owned) == sorted((p.trajectory, p.turn) for p in tree.turns)
+        for piece in found:
+            own = {(p.trajectory, p.turn): set(p.at.tolist()) for p in piece.turns}
+            e = piece.entries
+            assert all(at in own[who, n] for who, n, at in zip(e.trajectory, e.turn, e.at, strict=True))
+
+
+@given(forests, st.integers(1, 12))
 def test_branches_of_cut_trees_are_the_stretches_between_their_forks(trees: list[Tree], budget: int) -> None:
     for tree in trees:
         for piece in cut(tree, budget)[0]:

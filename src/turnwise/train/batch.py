@@ -28,7 +28,9 @@ def batch(
     counts["tokens_eligible"] = sum(trajectories[i].sampled_tokens for i in numbers)
     trees: list[Tree] = []
     sound = [i for i in numbers if trajectories[i].error is None]
-    counts["dropped/failed"] = sum(trajectories[i].sampled_tokens for i in numbers if i not in set(sound))
+    counts["dropped/failed"] = sum(
+        t.sampled_tokens for t in map(trajectories.__getitem__, numbers) if t.error is not None
+    )
     for members in _shared(trajectories, sound, config.share):
         sampled = sum(trajectories[i].sampled_tokens for i in members)
         merged = merge([trajectories[i] for i in members], members)
