@@ -1,0 +1,72 @@
+"""Reference queries, keys and the kept ones in; the slots that stand for a region out.
+
+Slots keep their keys; their values are fitted so that attention over everything visible comes out as before, with the
+mass the kept keys will really have. Nothing is clamped: softmaxes are taken over exactly the columns they speak of.
+Shapes: K key/value heads, N reference queries (pooled over the query heads of a group), M visible columns, T slots,
+D head width; more dimensions may lead. fp32 inside, or fp64 when given.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Region = tuple[int, int]
+"""The columns [start, end) that are compacted, among those visible."""
+
+
+def slot_map(
+    q_KND: Tensor, k_KMD: Tensor, v_KMD: Tensor, keep_KT: Tensor, inside: Region, scale: float, ridge: float
+) -> Tensor:
+    """The linear map from visible values to slot values: C2 = B @ v, B = Sel + (X'X + lam I)^-1 X'(A - X Sel).
+
+    Columns 0..5, inside (1, 5), keep [[2, 4]]: slot 0 is column 2 with a value mixed from all six, slot 1 column 4.
+    Gradients flow where the inputs ask for them; B does not depend on the values, of which only the shape is read.
+    """
+    assert v_KMD.shape[:-1] == k_KMD.shape[:-1]
+    q, k = (x.to(inner(x.dtype)) for x in (q_KND, k_KMD))
+    logits_KNM = scale * (q @ k.mT)
+    stay_KS = staying(keep_KT, inside, k.shape[-2])
+    mass_KNS = logits_KNM.gather(-1, _rows(stay_KS, q.shape[-2])).softmax(-1)
+    lost_KNM = logits_KNM.softmax(-1).scatter_add(-1, _rows(stay_KS, q.shape[-2]), -mass_KNS)
+    x_KNT = mass_KNS[..., : keep_KT.shape[-1]]
+    mixed_KTM = solve(x_KNT, ridge, x_KNT.mT @ lost_KNM)
+    return mixed_KTM.scatter_add(-1, keep_KT[..., None], mixed_KTM.new_ones(*keep_KT.shape, 1))
+
+
+def slots(k_KMD: Tensor, v_KMD: Tensor, keep_KT: Tensor, B_KTM: Tensor) -> tuple[Tensor, Tensor]:
+    """Slot keys C1_KTD, the kept ones as they are, and slot values C2_KTD = B @ v."""
+    return take(k_KMD, keep_KT), B_KTM @ v_KMD.to(B_KTM.dtype)
+
+
+def staying(keep_KT: Tensor, inside: Region, columns: int) -> Tensor:
+    """The columns that are left: the kept ones, then all outside. keep [[2]], inside (1, 3) of 4: [[2, 0, 3]]."""
+    outside = torch.arange(columns, device=keep_KT.device)
+    outside = torch.cat([outside[: inside[0]], outside[inside[1] :]])
+    return torch.cat([keep_KT, outside.expand(*keep_KT.shape[:-1], -1)], -1)
+
+
+def solve(x_KNT: Tensor, ridge: float, right_KTC: Tensor) -> Tensor:
+    """(X'X + lam I)^-1 right by Cholesky, lam = ridge * trace(X'X) / t + 1e-12: never an unregularised fit."""
+    gram_KTT = x_KNT.mT @ x_KNT
+    diagonal_KT = gram_KTT.diagonal(dim1=-2, dim2=-1)
+    if not diagonal_KT.shape[-1]:
+        return right_KTC
+    lam_K1 = ridge * diagonal_KT.mean(-1, keepdim=True) + 1e-12
+    factor = torch.linalg.cholesky(gram_KTT + torch.diag_embed(lam_K1.expand_as(diagonal_KT)))
+    return torch.cholesky_solve(right_KTC, factor)
+
+
+def take(x_KMD: Tensor, keep_KT: Tensor) -> Tensor:
+    """The kept rows of each head."""
+    return x_KMD.gather(-2, keep_KT[..., None].expand(*keep_KT.shape, x_KMD.shape[-1]))
+
+
+def inner(dtype: torch.dtype) -> torch.dtype:
+    """What is computed in: fp32, or fp64 when given."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _rows(index_KS: Tensor, rows: int) -> Tensor:
+    """The same columns in every row."""
+    return index_KS[..., None, :].expand(*index_KS.shape[:-1], rows, -1)
