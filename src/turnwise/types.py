@@ -22,8 +22,9 @@ Floats = NDArray[np.float32]
 def shared(a: NDArray[Any], b: NDArray[Any]) -> int:
     """How many leading values are equal: 2 for [5 6 7] and [5 6 9 9]."""
     n = min(len(a), len(b))
-    differ = np.flatnonzero(a[:n] != b[:n])
-    return int(differ[0]) if len(differ) else n
+    unlike = a[:n] != b[:n]
+    first = int(unlike.argmax()) if n else 0
+    return first if n and unlike[first] else n
 
 
 Message = dict[str, Any]
@@ -397,11 +398,6 @@ class TurnPath:
     def moved(self, by: int) -> TurnPath:
         """The same path in a row where the tree begins at `by`."""
         return TurnPath(self.trajectory, self.turn, self.spans + np.int32(by))
-
-    def until(self, end: int) -> TurnPath:
-        """What is left of it when tokens from `end` on are cut."""
-        spans = np.minimum(self.spans, np.int32(end))
-        return TurnPath(self.trajectory, self.turn, spans[spans[:, 0] < spans[:, 1]])
 
 
 class Session(Protocol):

@@ -59,7 +59,7 @@ def test_trl_takes_the_same_optimizer_step(work):
 
 
 def test_a_row_too_short_for_a_group_is_refused(work):
-    with pytest.raises(ConfigError, match=r"'dropped/over_budget': .*set --row-tokens above 64"):
+    with pytest.raises(ConfigError, match=r"'dropped/over_budget/right': .*set --row-tokens above 64"):
         trees(Work(work.rollouts, work.model, row_tokens=64, threads=1))
 
 

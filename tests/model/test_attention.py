@@ -12,7 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from turnwise.errors import ModelError
 from turnwise.model import attention
-from turnwise.model.attention import Block, blocks, flex_mask, flex_padded, row_attention
+from turnwise.model.attention import flex_mask, flex_padded, row_attention
+from turnwise.model.pieces import Piece, attend_pieces, pieces
 from turnwise.testing import tiny_model
 
 CPU = torch.device("cpu")
@@ -30,19 +31,45 @@ def visibilities(draw: st.DrawFn) -> np.ndarray:
     return np.array([draw(st.integers(j + 1, n)) for j in range(n)], np.int32)
 
 
-def test_a_fork_becomes_a_causal_block_and_one_that_sees_the_shared_prefix() -> None:
-    assert blocks(np.array([6, 6, 4, 4, 6, 6], np.int32)) == [Block(0, 4, ()), Block(4, 6, ((0, 2),))]
+def shown(plan: list[Piece], length: int) -> np.ndarray:
+    """How often each query sees each column."""
+    times = np.zeros((length, length), int)
+    for p in plan:
+        inside = np.ones((p.end - p.start, p.last - p.first), int)
+        inside = np.tril(inside) if p.causal else inside if p.mask is None else (p.mask == 0).int().numpy()
+        times[p.start : p.end, p.first : p.last] += inside
+    return times
 
 
-@given(visibilities())
-def test_blocks_show_each_query_exactly_what_the_interval_says(visible_until: np.ndarray) -> None:
-    seen = torch.zeros(len(visible_until), len(visible_until), dtype=torch.bool)
-    for block in blocks(visible_until):
-        for a, b in block.seen:
-            seen[block.start : block.end, a:b] = True
-        own = slice(block.start, block.end)
-        seen[own, own] = torch.ones(block.end - block.start, block.end - block.start).tril().bool()
-    assert torch.equal(seen, dense(visible_until))
+def spans(plan: list[Piece]) -> list[tuple[int, int, int, int, bool]]:
+    return [(p.start, p.end, p.first, p.last, p.causal) for p in plan]
+
+
+def test_a_prefix_is_one_causal_call_for_all_who_see_it_and_each_branch_another() -> None:
+    visible_until = np.array([9, 9, 9, 6, 6, 6, 9, 9, 9], np.int32)
+    assert spans(pieces(visible_until, window=3)) == [(0, 9, 0, 3, True), (3, 6, 3, 6, True), (6, 9, 6, 9, True)]
+
+
+def test_short_runs_share_a_mask_and_those_behind_it_see_what_is_left() -> None:
+    visible_until = np.array([9, 9, 3, 9, 9, 9, 9, 9, 9], np.int32)
+    found = pieces(visible_until, window=4)
+    assert spans(found) == [(0, 3, 0, 3, False), (3, 9, 0, 2, False), (3, 9, 3, 9, True)]
+    assert [p.mask is None for p in found] == [False, True, True]
+
+
+@pytest.mark.parametrize("branches", [2, 10, 40])
+def test_a_fork_of_many_branches_takes_a_call_a_branch_and_computes_what_is_visible(branches: int) -> None:
+    visible_until = np.concatenate([np.full(500, 500 + 90 * branches), 500 + 90 * (np.arange(90 * branches) // 90 + 1)])
+    plan = pieces(visible_until.astype(np.int32))
+    assert len(plan) == 1 + branches
+    assert (shown(plan, len(visible_until)) == dense(visible_until).int().numpy()).all()
+
+
+@given(visibilities(), st.integers(1, 20))
+def test_pieces_show_each_query_exactly_what_the_interval_says_and_once(visible_until: np.ndarray, window: int) -> None:
+    plan = pieces(visible_until, window)
+    assert (shown(plan, len(visible_until)) == dense(visible_until).int().numpy()).all()
+    assert [p.start for p in plan] == sorted(p.start for p in plan)
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
@@ -64,10 +91,39 @@ def test_row_attention_and_its_gradient_equal_a_dense_mask(device: str, visible_
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
-def test_a_long_block_behind_a_fork_is_cut_so_that_no_mask_is_square(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "LONGEST_MASKED", 2)
-    found = blocks(np.array([7, 7, 3, 7, 7, 7, 7], np.int32))
-    assert found == [Block(0, 3, ()), Block(3, 5, ((0, 2),)), Block(5, 7, ((0, 2), (3, 5)))]
+@settings(max_examples=30, deadline=None)
+@given(visibilities(), st.integers(1, 20), st.sampled_from([torch.float32, torch.float64]), st.integers(0, 2**31))
+def test_however_a_row_is_cut_output_and_gradient_are_those_of_a_dense_mask(
+    visible_until: np.ndarray, window: int, dtype: torch.dtype, seed: int
+) -> None:
+    draws, n = torch.Generator().manual_seed(seed), len(visible_until)
+    q, k, v, weight = (torch.randn(1, n, h, 8, generator=draws, dtype=dtype).transpose(1, 2) for h in (6, 2, 2, 6))
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    ours = attend_pieces(*inputs, pieces(visible_until, window), 0.3)
+    plain = sdpa(*inputs, dense(visible_until), scale=0.3, enable_gqa=True)
+    close = {"atol": 1e-10, "rtol": 1e-10} if dtype == torch.float64 else {"atol": 2e-5, "rtol": 2e-5}
+    torch.testing.assert_close(ours, plain, **close)
+    for a, b in zip(*(torch.autograd.grad((o * weight).sum(), inputs) for o in (ours, plain)), strict=True):
+        torch.testing.assert_close(a, b, **close)
+
+
+def test_columns_beyond_the_row_are_seen_by_whom_a_piece_says() -> None:
+    """Key 2 stands for a slot that is born at query 1: it has no query of its own."""
+    draws = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, n, 8, generator=draws) for n in (2, 3, 3))
+    ours = attend_pieces(q, k, v, [*pieces(np.array([2, 2], np.int32)), Piece(1, 2, 2, 3)], 0.3)
+    visible = torch.tensor([[True, False, False], [True, True, True]])
+    torch.testing.assert_close(ours, sdpa(q, k, v, visible, scale=0.3))
+
+
+def test_sixteen_bit_numbers_are_merged_in_thirty_two() -> None:
+    draws, visible_until = torch.Generator().manual_seed(0), np.array([8, 8, 8, 6, 6, 6, 8, 8], np.int32)
+    q, k, v = (torch.randn(1, 2, 8, 16, generator=draws, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    ours = attend_pieces(q, k, v, pieces(visible_until, 1), 0.25)
+    plain = sdpa(q.float(), k.float(), v.float(), dense(visible_until), scale=0.25)
+    assert ours.dtype == torch.bfloat16
+    torch.testing.assert_close(ours.float(), plain, atol=2e-2, rtol=2e-2)
+    assert torch.autograd.grad(ours.sum(), q)[0].dtype == torch.bfloat16
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from played import played, tight, turn
 from turnwise.rows import Row, pack, weigh
+from turnwise.rows.cut import LOST, REPEATED, SPLIT, cut
 from turnwise.trees import Tree, merge
 from turnwise.types import Entries
 
@@ -52,7 +53,7 @@ def seen(row: Row | Tree) -> list[list[tuple[int, int]]]:
 def test_the_largest_trees_go_first_each_into_the_fullest_row_that_still_takes_it() -> None:
     rows, dropped = pack([line(2), line(3), line(5), line(3)], 6)
     assert [r.ids.tolist() for r in rows] == [[10] * 4 + [99], [10, 10, 99] * 2, [10, 99]]
-    assert dropped == Counter(over_budget=0)
+    assert dropped == Counter()
 
 
 def test_the_fullest_row_wins_over_the_first() -> None:
@@ -76,17 +77,30 @@ def test_a_row_moves_entries_and_borders_of_its_later_trees() -> None:
     assert (row.entries.at.tolist(), row.entries.source.tolist()) == ([1, 3, 2, 6], [0, 0, 1, 5])
 
 
-def test_a_tree_over_the_budget_keeps_its_left_part_whole_and_counts_the_rest() -> None:
+def test_a_tree_over_the_budget_gives_its_branches_to_rows_of_their_own_and_loses_nothing() -> None:
     forked = merge([played(turn([1, 2], [3, 4, 5]), turn([1, 2], [6, 7]))])[0]
-    (row,), dropped = pack([forked], 6)
-    assert row.ids.tolist() == [1, 2, 3, 4, 5, 6]
-    assert row.visible_until.tolist() == [6, 6, 5, 5, 5, 6]
-    assert pointed(row.ids, row.entries) == pointed(forked.ids, forked.entries.take(forked.entries.at < 6))
-    assert dropped == Counter(over_budget=1)
+    rows, counts = pack([forked], 6)
+    assert [r.ids.tolist() for r in rows] == [[1, 2, 3, 4, 5], [1, 2, 6, 7]]
+    assert [r.positions.tolist() for r in rows] == [[0, 1, 2, 3, 4], [0, 1, 2, 3]]
+    assert [p for r in rows for p in pointed(r.ids, r.entries)] == sorted(pointed(forked.ids, forked.entries))
+    assert counts == Counter({SPLIT: 1, REPEATED: 2})
+
+
+def test_a_path_longer_than_a_row_is_cut_on_the_right_and_what_it_loses_is_counted() -> None:
+    forked = merge([played(turn([1, 2], [3, 4, 5]), turn([1, 2], [6, 7]))])[0]
+    rows, counts = pack([forked], 3)
+    assert [r.ids.tolist() for r in rows] == [[1, 2, 3], [1, 2, 6]]
+    assert counts == Counter({LOST: 3, SPLIT: 1, REPEATED: 2})
 
 
 def test_a_tree_whose_entries_all_lie_beyond_the_budget_is_dropped_and_counted() -> None:
-    assert pack([line(9)], 8) == ([], Counter(over_budget=1))
+    assert pack([line(9)], 8) == ([], Counter({LOST: 1}))
+
+
+def test_for_several_ranks_rows_are_as_many_for_each_and_filled_evenly() -> None:
+    rows, _ = pack([line(5), line(3), line(3), line(2), line(2), line(1 + 1)], 9, ranks=2)
+    assert sorted(len(r) for r in rows) == [8, 9]
+    assert [len(r) for r in pack([line(4), line(4)], 8, ranks=4)[0]] == [4, 4]
 
 
 def test_weighing_hands_each_entry_its_trajectory_s_advantage_and_drops_those_without() -> None:
@@ -113,7 +127,15 @@ def forest(spec: Sequence[Said]) -> list[Tree]:
         tree
         for who, said in enumerate(spec)
         for tree in merge(
-            [played(*(turn(p, c, range(len(c)), support=tight(*([t] * (t % 3) for t in c))) for p, c in said))], [who]
+            [
+                played(
+                    *(
+                        turn(p, c, [-k for k in range(len(c))], support=tight(*([t] * (t % 3) for t in c)))
+                        for p, c in said
+                    )
+                )
+            ],
+            [who],
         )
     ]
 
@@ -125,14 +147,15 @@ forests = st.lists(st.lists(turns, max_size=3), max_size=6).map(forest)
 def test_nothing_is_lost_and_no_row_is_over_the_budget(trees: list[Tree], budget: int) -> None:
     rows, dropped = pack(trees, budget)
     assert all(0 < len(r) <= budget and len(r.entries) for r in rows)
-    assert sum(len(r.entries) for r in rows) + dropped["over_budget"] == sum(len(t.entries) for t in trees)
-    assert len(rows) <= sum(1 for t in trees if len(t.entries))
+    assert sum(len(r.entries) for r in rows) + dropped[LOST] == sum(len(t.entries) for t in trees)
+    assert dropped[LOST] == sum(int((t.positions[t.entries.at] >= budget).sum()) for t in trees)
+    assert len(rows) <= sum(t.branches for t in trees if len(t.entries))
 
 
 @given(forests, st.integers(1, 30))
 def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees: list[Tree], budget: int) -> None:
     rows, _ = pack(trees, budget)
-    kept = [t.entries.take(t.entries.at < budget) for t in trees]
+    kept = [t.entries.take(t.positions[t.entries.at] < budget) for t in trees]
     before = [p for t, e in zip(trees, kept, strict=True) for p in pointed(t.ids, e)]
     assert sorted(p for r in rows for p in pointed(r.ids, r.entries)) == sorted(before)
     contexts = [seen(t)[at] for t, e in zip(trees, kept, strict=True) for at in e.at]
@@ -140,7 +163,7 @@ def test_every_entry_still_points_at_its_token_and_sees_what_it_saw(trees: list[
 
 
 @given(forests, st.integers(1, 30))
-def test_a_turn_s_path_holds_its_beginning_and_all_of_it_where_nothing_was_cut(trees: list[Tree], budget: int) -> None:
+def test_a_turn_s_path_holds_its_beginning_as_far_as_a_row_reaches(trees: list[Tree], budget: int) -> None:
     whole = {(p.trajectory, p.turn): t.ids[p.at].tolist() for t in trees for p in t.turns}
     rows, _ = pack(trees, budget)
     for row in rows:
@@ -149,7 +172,41 @@ def test_a_turn_s_path_holds_its_beginning_and_all_of_it_where_nothing_was_cut(t
             own = whole[path.trajectory, path.turn]
             assert own[: len(ids)] == ids
             assert len(path) == len(ids)
-            assert len(ids) == len(own) or max(map(len, trees)) > budget
+            assert len(ids) == min(len(own), budget)
+            assert (row.positions[path.at] == np.arange(len(path))).all()
+
+
+@given(forests, st.integers(1, 30), st.integers(1, 5))
+def test_however_many_ranks_rows_hold_the_same_entries(trees: list[Tree], budget: int, ranks: int) -> None:
+    one, many = (pack(trees, budget, n)[0] for n in (1, ranks))
+    assert all(0 < len(r) <= budget for r in many)
+    assert sorted(p for r in one for p in pointed(r.ids, r.entries)) == sorted(
+        p for r in many for p in pointed(r.ids, r.entries)
+    )
+
+
+@given(forests, st.integers(1, 12))
+def test_a_turn_s_entries_stay_together_beside_its_path_when_a_tree_is_split(trees: list[Tree], budget: int) -> None:
+    for tree in trees:
+        found, _ = cut(tree, budget)
+        owned = [(p.trajectory, p.turn) for piece in found for p in piece.turns]
+        assert sorted(owned) == sorted((p.trajectory, p.turn) for p in tree.turns)
+        for piece in found:
+            own = {(p.trajectory, p.turn): set(p.at.tolist()) for p in piece.turns}
+            e = piece.entries
+            assert all(at in own[who, n] for who, n, at in zip(e.trajectory, e.turn, e.at, strict=True))
+
+
+@given(forests, st.integers(1, 12))
+def test_branches_of_cut_trees_are_the_stretches_between_their_forks(trees: list[Tree], budget: int) -> None:
+    for tree in trees:
+        for piece in cut(tree, budget)[0]:
+            again = merge([played(*(turn(piece.ids[p.at], []) for p in piece.turns))])
+            if again and len(again[0]) == len(piece):
+                assert (again[0].branches, again[0].visible_until.tolist()) == (
+                    piece.branches,
+                    piece.visible_until.tolist(),
+                )
 
 
 @given(forests)

@@ -53,9 +53,11 @@ def test_shared_tokens_are_forwarded_once() -> None:
         "branches": 3,
         "dropped/sampled_twice": 0,
         "dropped/no_signal": 0,
-        "dropped/over_budget": 0,
+        "dropped/over_budget/right": 0,
         "dropped/failed": 0,
         **{f"prefix_mismatch/{kind}": 0 for kind in BreakKind},
+        "over_budget/trees_split": 0,
+        "over_budget/tokens_repeated": 0,
     }
     assert counted(pair(0), GROUP) == expected
     assert counted(pair(0), ALONE) == expected | {"tokens_forwarded": 12, "tokens_distinct": 12, "branches": 2}
@@ -76,15 +78,15 @@ def test_a_failed_sibling_leaves_the_others_of_its_tree_trained() -> None:
 
 def test_a_token_sampled_twice_and_one_over_the_budget_are_counted_apart() -> None:
     again = played(turn([1, 2], [3, 4]), turn([1, 2], [3, 9]), group=0, reward=1.0)
-    counts = counted([again, played(turn([1, 2], [8]), sibling=1)], TrainConfig(share="trajectory", row_tokens=4))
+    counts = counted([again, played(turn([1, 2], [8]), sibling=1)], TrainConfig(share="trajectory", row_tokens=3))
     dropped = {name: n for name, n in counts.items() if name.startswith("dropped/")}
     assert dropped == {
         "dropped/sampled_twice": 1,
         "dropped/no_signal": 0,
-        "dropped/over_budget": 1,
+        "dropped/over_budget/right": 2,
         "dropped/failed": 0,
     }
-    assert (counts["tokens_eligible"], counts["tokens_trained"]) == (5, 3)
+    assert (counts["tokens_eligible"], counts["tokens_trained"]) == (5, 2)
 
 
 def test_a_batch_without_any_signal_has_no_rows_and_the_same_names_in_its_account() -> None:
@@ -127,8 +129,9 @@ def test_weights_of_entries_are_one() -> None:
     np.testing.assert_array_equal(row.entries.weight, np.ones(6, np.float32))
 
 
-def test_a_group_over_the_budget_becomes_trees_of_its_halves_and_keeps_every_sibling() -> None:
+def test_a_group_over_the_budget_is_split_between_siblings_and_keeps_every_one() -> None:
     group = [played(turn([1, 2, 3, 4], [10 + n, 20, 30]), sibling=n, reward=float(n)) for n in range(4)]
     counts = counted(group, TrainConfig(row_tokens=12))
-    assert (counts["tokens_trained"], counts["dropped/over_budget"]) == (12, 0)
+    assert (counts["tokens_trained"], counts["dropped/over_budget/right"]) == (12, 0)
     assert counts["tokens_forwarded"] == 2 * (4 + 2 * 3)
+    assert (counts["over_budget/trees_split"], counts["over_budget/tokens_repeated"]) == (1, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from played import played, tight, turn
 from turnwise.errors import DataError
 from turnwise.trees import Tree, merge
-from turnwise.types import Trajectory
+from turnwise.types import Attribution, Support, Trajectory, Turn
 
 
 def shape(tree: Tree) -> dict[str, Any]:
@@ -138,6 +139,34 @@ def test_no_trajectories_and_no_turns_make_no_trees() -> None:
     assert (merge([]), merge([played()])) == ([], [])
 
 
+def test_a_retry_and_a_sub_agent_each_branch_off_where_their_context_differs() -> None:
+    main = [turn([1, 2], [3]), turn([1, 2], [4]), turn([1, 2, 4, 6], [7])]
+    helper = [turn([1, 9], [3], agent="helper"), turn([1, 9, 3, 5], [8], agent="helper")]
+    tree = only(played(main[0], helper[0], main[1], helper[1], main[2]))
+    assert tree.ids.tolist() == [1, 2, 3, 4, 6, 7, 9, 3, 5, 8]
+    assert tree.visible_until.tolist() == [10, 6, 3, 6, 6, 6, 10, 10, 10, 10]
+    assert sorted(zip(tree.entries.at.tolist(), tree.entries.turn.tolist(), strict=True)) == [
+        (2, 0), (3, 2), (5, 4), (7, 1), (9, 3)
+    ]  # fmt: skip
+
+
+def test_rewards_and_metrics_of_every_turn_survive_and_are_found_from_an_entry() -> None:
+    turns = [turn([1, 2], [3], reward=0.5, metrics={"s": 1.0}), turn([8], [4]), turn([1, 2, 3, 5], [6], reward=2.0)]
+    episode = played(*turns)
+    found = [int(n) for t in merge([episode]) for n in t.entries.turn]
+    assert [(episode.turns[n].reward, episode.turns[n].metrics) for n in found] == [
+        (0.5, {"s": 1.0}), (2.0, {}), (0.0, {})
+    ]  # fmt: skip
+
+
+def changed(**parts: Any) -> Turn:
+    """A sound turn that reads two tokens and writes two, but for `parts`."""
+    return replace(turn([1, 2], [3, 4]), **parts)
+
+
+WHO = Attribution(np.zeros(2, np.int32), np.ones(2, np.int8), ("user",), (None,))
+
+
 @pytest.mark.parametrize(
     ("bad", "found"),
     [
@@ -145,8 +174,27 @@ def test_no_trajectories_and_no_turns_make_no_trees() -> None:
         (turn([1], [3, 4], [-1.0]), "2 sampled tokens, 1 log-probabilities"),
         (turn([1], [3], versions=[0, 0]), "2 versions"),
         (turn([1], [3, 4], support=tight([3])), "1 supports"),
+        (
+            turn([1], [3, 4], [-1.0, np.nan]),
+            "log-probability nan at sampled token 1; expected a finite one, 0 or below",
+        ),
+        (turn([1], [3, 4], [-np.inf, -1.0]), "log-probability -inf at sampled token 0"),
+        (turn([1], [3, 4], [-1.0, 0.5]), "log-probability 0.5 at sampled token 1"),
+        (turn([1], [3, 4], versions=[0, -1]), "policy version -1 at sampled token 1"),
+        (turn([1, -7], [3]), "id -7 at prompt token 1; expected ids of 0 or more"),
+        (turn([1], [3, -2]), "id -2 at sampled token 1"),
+        (turn([1], [3, 4], support=tight([3], [5, 6])), "token 4 sampled at 1 from a support of 2 that does not hold"),
+        (changed(support=Support(np.array([3, 4], np.int32), np.array([0, 2, 1], np.int32))), "support offsets"),
+        (changed(prompt_ids=np.array([1.0, 2.0])), r"prompt_ids as float64 \(2,\); expected a flat array of int32"),
+        (changed(completion_ids=[3, 4]), "completion_ids as list"),
+        (changed(logprobs=np.zeros((2, 1), np.float32)), r"logprobs as float32 \(2, 1\)"),
+        (changed(prompt_ids=np.ones(3, np.int32), attribution=WHO), "2 messages and 2 bodies for 3 prompt tokens"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_with_what_was_found(bad: Any, found: str) -> None:
-    with pytest.raises(DataError, match=found):
-        merge([played(turn([1], [2]), bad)])
+    with pytest.raises(DataError, match=f"trajectory 1, turn 1: found .*{found.removeprefix('turn 1: found ')}"):
+        merge([played(turn([1], [2], support=tight([2, 3]))), played(turn([1], [2]), bad)])
+
+
+def test_a_log_probability_that_rounding_put_above_zero_is_taken() -> None:
+    assert len(only(played(turn([1], [2], [1e-6]))).entries) == 1

@@ -1,18 +1,20 @@
-"""A file of rollouts to the optimizer step that `turnwise bench train` times: as packed trees, or one sample a turn.
+"""A file of rollouts to the optimizer step that `turnwise bench train` and `bench step` time.
 
-Both are our own trainer on the same tokens; only what is merged differs.
+As packed trees, one sample a turn, or cut at every break: all our own trainer on the same tokens; only what is merged
+differs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from turnwise.bench.histories import by_break, by_turn
 from turnwise.bench.measure import Step
 from turnwise.config.loss import GrpoConfig
 from turnwise.config.run import AdvantageConfig, TrainConfig
@@ -57,16 +59,46 @@ def trees(work: Work) -> Step:
 
 def turns(work: Work) -> Step:
     """Every turn is a sample of its own: its prompt is forwarded again each time."""
+    return _step(work, *_rewarded(by_turn(work.read()[0])), "trajectory")
+
+
+def breaks(work: Work) -> Step:
+    """A new sample wherever a prompt does not begin with all that stands: what was common before is forwarded again."""
+    return _step(work, *_rewarded(by_break(work.read()[0])), "trajectory")
+
+
+def gradients(work: Work) -> Step:
+    """How far apart the gradients of trees and of samples cut at every break are, as a part of their length."""
     trajectories, advantage = work.read()
-    samples = [replace(t, turns=[turn]) for t in trajectories for turn in t.turns]
-    return _step(work, samples, np.repeat(advantage, [len(t.turns) for t in trajectories]), "trajectory")
+    trainer = Trainer(load(work.model, device="cpu"), work.config, choose(LOSS))
+    cut = _rewarded(by_break(trajectories))
+
+    def step() -> dict[str, float]:
+        trainer.accumulate(_rows(work, trajectories, advantage, "group"), Tally())
+        weights = [w for w in trainer.policy.model.parameters() if w.grad is not None]
+        first = [w.grad.clone() for w in weights if w.grad is not None]
+        trainer.accumulate(_rows(work, *cut, "trajectory"), Tally())
+        apart = sum(float((w.grad - g).double().square().sum()) for w, g in zip(weights, first, strict=True))
+        return {"grad_rel_diff": (apart / sum(float(g.double().square().sum()) for g in first)) ** 0.5}
+
+    return step
 
 
-def _step(work: Work, trajectories: Sequence[Trajectory], advantage: Floats, share: str) -> Step:
+def _rewarded(samples: list[Trajectory]) -> tuple[list[Trajectory], Floats]:
+    """Samples with the advantage of the trajectories they were cut from."""
+    return samples, advantages(samples, AdvantageConfig(type="none"))
+
+
+def _rows(work: Work, trajectories: Sequence[Trajectory], advantage: Floats, share: str) -> list[Row]:
     config = work.config.model_copy(update={"share": share})
     rows, counts = batch(trajectories, advantage, range(len(trajectories)), config)
     _check(counts, work.row_tokens)
-    trainer = Trainer(load(work.model, device="cpu"), config, choose(LOSS))
+    return rows
+
+
+def _step(work: Work, trajectories: Sequence[Trajectory], advantage: Floats, share: str) -> Step:
+    rows = _rows(work, trajectories, advantage, share)
+    trainer = Trainer(load(work.model, device="cpu"), work.config, choose(LOSS))
 
     def step() -> dict[str, float]:
         tally = Tally()
@@ -91,5 +123,5 @@ def _check(counts: Counter[str], row_tokens: int) -> None:
         dropped = {name: n for name, n in counts.items() if name.startswith("dropped/") and n}
         raise ConfigError(
             f"found rollouts of which not every token can be trained: {dropped}; expected none dropped: "
-            f"if over_budget, set --row-tokens above {row_tokens}"
+            f"if over_budget/right, set --row-tokens above {row_tokens}"
         )

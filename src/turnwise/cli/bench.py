@@ -12,7 +12,12 @@ from turnwise.config import load
 from turnwise.config.nearest import nearest_word
 from turnwise.errors import ConfigError
 
-BENCHES = {"train": "an optimizer step on recorded rollouts: packed trees, one sample a turn, and TRL"}
+BENCHES = {
+    "trees": "turns to packed rows: tokens forwarded and trained, as trees, one sample a turn, and cut at every break",
+    "rows": "attention over packed rows beside a dense mask, forward and backward",
+    "step": "an optimizer step on histories that break: packed trees, and cut at every break; the same gradient",
+    "train": "an optimizer step on recorded rollouts: packed trees, one sample a turn, and TRL",
+}
 """Name to its line of help. The module turnwise.bench.NAME holds `Options`, `run(options, say) -> cases` and
 `view(cases)`, the same for the terminal."""
 SHARED = {"--json PATH": "also write command, commit, machine and every figure to a file"}

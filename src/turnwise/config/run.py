@@ -165,7 +165,7 @@ class TrainConfig(Section):
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     """Gradients longer than this are shortened to it."""
     row_tokens: Positive = 8192
-    """Tokens in a packed row; one row is one forward and backward pass."""
+    """Most tokens in a row; one row is one forward and backward pass. Longer trees are split between branches."""
     share: Literal["trajectory", "group"] = "group"
     """What is merged into one tree: each trajectory alone, or all siblings of a task."""
     threads: Count = 0

@@ -8,8 +8,6 @@ Shapes: B batch, H query heads, K key/value heads, T tokens, D head width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,86 +20,27 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from turnwise.errors import ModelError
+from turnwise.model.pieces import attend_pieces, pieces
 
 NAME = "turnwise"
-LONGEST_MASKED = 512
-"""Queries that share one dense mask; longer blocks are cut so that a mask costs about what is visible."""
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """(layer, q_BHTD, k_BKTD, v_BKTD, scale) -> out_BHTD"""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Queries [start, end) that see the same earlier keys, the intervals `seen`, and each other causally."""
-
-    start: int
-    end: int
-    seen: tuple[tuple[int, int], ...]
-
-
-def blocks(visible_until: NDArray[np.int32]) -> list[Block]:
-    """Cut a row where keys stop being visible: between two such borders what is seen only grows.
-
-    A prefix of 2 with two branches of 2, visible_until [6, 6, 4, 4, 6, 6]:
-    Block(0, 4, ()) and Block(4, 6, ((0, 2),)).
-    """
-    length = len(visible_until)
-    borders = [0, *(int(x) for x in np.unique(visible_until) if x < length), length]
-    found: list[Block] = []
-    for start, end in pairwise(borders):
-        seen = _runs(visible_until[:start] > start)
-        step = LONGEST_MASKED if seen else end - start
-        cuts = range(start, end, step)
-        found += [Block(s, min(s + step, end), seen if s == start else _joined(seen, (start, s))) for s in cuts]
-    return found
-
-
-def _runs(mask: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
-    """Intervals of True: [1, 1, 0, 1] gives ((0, 2), (3, 4))."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-    return tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2))
-
-
-def _joined(seen: tuple[tuple[int, int], ...], more: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Add the interval that follows: ((0, 2), (3, 5)) and (5, 9) give ((0, 2), (3, 9))."""
-    last = seen[-1]
-    return (*seen[:-1], (last[0], more[1])) if last[1] == more[0] else (*seen, more)
-
-
 def row_attention(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
     """Attention over one row [1, T]: key j is visible to query i when j <= i < visible_until[j]."""
-    return _flex(visible_until, device) if device.type == "cuda" else _by_block(visible_until, device)
+    return _flex(visible_until, device) if device.type == "cuda" else _by_piece(visible_until)
 
 
-def _by_block(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
-    """Exact attention that visits only visible keys: one causal or masked call for each block."""
-    plan = [(b, _mask(b, device)) for b in blocks(visible_until)]
+def _by_piece(visible_until: NDArray[np.int32]) -> Attend:
+    """Exact attention that costs what is visible, in as few plain calls as the row has stretches."""
+    plan = pieces(visible_until)
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        out = []
-        for b, mask in plan:
-            parts = [*b.seen, (b.start, b.end)]
-            keys, values = (_gather(x, parts) for x in (k, v))
-            query = q[:, :, b.start : b.end]
-            out.append(sdpa(query, keys, values, mask, is_causal=mask is None, scale=scale, enable_gqa=True))
-        return torch.cat(out, 2)
+        return attend_pieces(q, k, v, plan, scale)
 
     return attend
-
-
-def _gather(x: Tensor, parts: list[tuple[int, int]]) -> Tensor:
-    if len(parts) == 1:
-        return x[:, :, parts[0][0] : parts[0][1]]
-    return torch.cat([x[:, :, a:b] for a, b in parts], 2)
-
-
-def _mask(block: Block, device: torch.device) -> Tensor | None:
-    """None where plain causal attention says it; else all that is seen, then a triangle."""
-    if not block.seen:
-        return None
-    seen, own = sum(b - a for a, b in block.seen), block.end - block.start
-    return torch.ones(own, seen + own, dtype=torch.bool, device=device).tril(seen)
 
 
 def flex_mask(visible_until: Tensor) -> Any:

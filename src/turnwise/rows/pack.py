@@ -1,4 +1,4 @@
-"""Trees to rows of a fixed token budget, best-fit decreasing; what does not fit is cut and counted."""
+"""Trees to rows of a fixed token budget, best-fit decreasing by cost; what does not fit is cut and counted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from turnwise.rows.cost import COST, Cost
+from turnwise.rows.cut import LOST, REPEATED, SPLIT, cut
 from turnwise.trees import Tree
 from turnwise.types import Entries, Floats, Ids, TurnPath
 
@@ -36,43 +38,64 @@ def weigh(tree: Tree, advantage: Floats) -> tuple[Tree, int]:
     return replace(tree, entries=entries), int((~kept).sum())
 
 
-def pack(trees: Sequence[Tree], budget: int) -> tuple[list[Row], Counter[str]]:
-    """Largest trees first, each into the fullest row that still takes it. Trees without entries are left out.
+def pack(
+    trees: Sequence[Tree],
+    budget: int,
+    ranks: int = 1,
+    cost: Cost = COST,
+) -> tuple[list[Row], Counter[str]]:
+    """Costliest trees first, each into the fullest row that still takes it. Trees without entries are left out.
 
-    Lengths 5, 3, 3, 2 in rows of 6: (5), (3, 3), (2). Returns rows and how many entries were cut, by reason.
+    Lengths 5, 3, 3, 2 in rows of 6: (5), (3, 3), (2). For several ranks there are as many rows for each, and they are
+    filled evenly by cost: for two ranks (5), (2), (3), (3). Returns rows and what was cut for the budget, by reason.
     """
-    dropped = Counter({"over_budget": 0})
+    counts = Counter({LOST: 0, SPLIT: 0, REPEATED: 0})
+    fitting: list[Tree] = []
+    for tree in (t for t in trees if len(t.entries)):
+        pieces, cuts = cut(tree, budget)
+        counts.update(cuts)
+        fitting += [piece for piece in pieces if len(piece.entries)]
+    fitting = [fitting[i] for i in np.argsort(-cost.each(fitting), kind="stable")]
+    bins = _filled(fitting, budget)
+    if ranks > 1 and fitting:
+        bins = _levelled(fitting, budget, len(bins), ranks, cost)
+    return [_row(b) for b in bins], counts
+
+
+def _filled(trees: Sequence[Tree], budget: int) -> list[list[Tree]]:
+    """As few rows as best fit finds."""
     bins: list[list[Tree]] = []
     room: list[int] = []
-    for tree in sorted((t for t in trees if len(t.entries)), key=len, reverse=True):
-        fitting, lost = _fit(tree, budget)
-        dropped["over_budget"] += lost
-        if not len(fitting.entries):
-            continue
-        best = min((i for i in range(len(bins)) if room[i] >= len(fitting)), key=room.__getitem__, default=None)
+    for tree in trees:
+        best = min((i for i in range(len(bins)) if room[i] >= len(tree)), key=room.__getitem__, default=None)
         if best is None:
             bins.append([])
             room.append(budget)
             best = len(bins) - 1
-        bins[best].append(fitting)
-        room[best] -= len(fitting)
-    return [_row(b) for b in bins], dropped
+        bins[best].append(tree)
+        room[best] -= len(tree)
+    return bins
 
 
-def _fit(tree: Tree, budget: int) -> tuple[Tree, int]:
-    """Cut a tree over the budget on the right: depth first, what stays holds all it can see."""
-    if len(tree) <= budget:
-        return tree, 0
-    kept = tree.entries.at < budget
-    shorter = Tree(
-        tree.ids[:budget],
-        tree.positions[:budget],
-        np.minimum(tree.visible_until[:budget], budget),
-        tree.entries.take(kept),
-        tree.branches,
-        tuple(turn.until(budget) for turn in tree.turns),
-    )
-    return shorter, int((~kept).sum())
+def _levelled(trees: Sequence[Tree], budget: int, least: int, ranks: int, cost: Cost) -> list[list[Tree]]:
+    """The fewest rows, `least` or more and as many for each rank, that take all trees, each into the cheapest row.
+
+    With as many rows as trees that always goes; rows that stay empty are left out.
+    """
+    count = -(-least // ranks) * ranks
+    while True:
+        bins: list[list[Tree]] = [[] for _ in range(count)]
+        room, loads = np.full(count, budget), np.zeros(count)
+        for tree in trees:
+            cheapest = int(np.where(room >= len(tree), loads, np.inf).argmin())
+            if room[cheapest] < len(tree):
+                break
+            bins[cheapest].append(tree)
+            room[cheapest] -= len(tree)
+            loads[cheapest] += cost(tree)
+        else:
+            return [b for b in bins if b]
+        count += ranks
 
 
 def _row(trees: Sequence[Tree]) -> Row:

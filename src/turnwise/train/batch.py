@@ -18,42 +18,36 @@ def batch(
     numbers: Sequence[int],
     config: TrainConfig,
     reduction: str = "token",
+    ranks: int = 1,
 ) -> tuple[list[Row], Counter[str]]:
     """Merge, weigh and pack the trajectories numbered `numbers`; `advantage` is indexed by those numbers.
 
-    eligible tokens = trained + dropped, by reason.
+    eligible tokens = trained + dropped, by reason. For several data-parallel ranks `rows.balance` deals the rows out.
     """
     counts = Counter({"dropped/sampled_twice": 0, "dropped/no_signal": 0})
     counts["tokens_eligible"] = sum(trajectories[i].sampled_tokens for i in numbers)
     trees: list[Tree] = []
     sound = [i for i in numbers if trajectories[i].error is None]
-    counts["dropped/failed"] = sum(trajectories[i].sampled_tokens for i in numbers if i not in set(sound))
+    counts["dropped/failed"] = sum(
+        t.sampled_tokens for t in map(trajectories.__getitem__, numbers) if t.error is not None
+    )
     for members in _shared(trajectories, sound, config.share):
         sampled = sum(trajectories[i].sampled_tokens for i in members)
-        merged = _fitting(trajectories, members, config.row_tokens)
+        merged = merge([trajectories[i] for i in members], members)
         counts["dropped/sampled_twice"] += sampled - sum(len(t.entries) for t in merged)
         for tree in merged:
             weighed, silent = weigh(tree, advantage)
             counts["dropped/no_signal"] += silent
             trees.append(weighed)
     counts.update(_turns([trajectories[i] for i in numbers]))
-    rows, cut = pack(trees, config.row_tokens)
+    rows, cut = pack(trees, config.row_tokens, ranks)
     reduce(rows, reduction)
-    counts.update({f"dropped/{reason}": n for reason, n in cut.items()})
+    counts.update(cut)
     counts["branches"] = sum(t.branches for t in trees)
     counts["tokens_distinct"] = sum(len(t) for t in trees)
     counts["tokens_forwarded"] = sum(len(r) for r in rows)
     counts["tokens_trained"] = sum(len(r.entries) for r in rows)
     return rows, counts
-
-
-def _fitting(trajectories: Sequence[Trajectory], members: Sequence[int], budget: int) -> list[Tree]:
-    """One tree of all members, or of each half where that passes the budget: no sibling is cut for another."""
-    merged = merge([trajectories[i] for i in members], members)
-    if len(members) == 1 or all(len(tree) <= budget for tree in merged):
-        return merged
-    half = len(members) // 2
-    return [tree for part in (members[:half], members[half:]) for tree in _fitting(trajectories, part, budget)]
 
 
 def _shared(trajectories: Sequence[Trajectory], numbers: Sequence[int], share: str) -> list[list[int]]:

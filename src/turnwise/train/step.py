@@ -57,11 +57,7 @@ class Trainer:
         rate = learning_rate(self.config, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        entries = max(1, sum(len(r.entries) for r in rows))
-        self.optimizer.zero_grad(set_to_none=True)
-        for done, row in enumerate(rows, 1):
-            (self._loss(row, tally, seen) / entries).backward()
-            progress(done, len(rows))
+        self.accumulate(rows, tally, progress, seen)
         norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.config.max_grad_norm)
         if not bool(norm.isfinite()):
             raise RunError(
@@ -74,6 +70,20 @@ class Trainer:
         self.version += 1
         tally.high("optim/grad_norm", float(norm))
         tally.high("optim/lr", rate)
+
+    def accumulate(
+        self,
+        rows: Sequence[Row],
+        tally: Tally,
+        progress: Callable[[int, int], None] = lambda d, t: None,
+        seen: list[Seen] | None = None,
+    ) -> None:
+        """Leave the gradient of all rows' loss in the weights' `grad`."""
+        entries = max(1, sum(len(r.entries) for r in rows))
+        self.optimizer.zero_grad(set_to_none=True)
+        for done, row in enumerate(rows, 1):
+            (self._loss(row, tally, seen) / entries).backward()
+            progress(done, len(rows))
 
     def _loss(self, row: Row, tally: Tally, seen: list[Seen] | None = None) -> Tensor:
         scores, e, add = score_row(self.policy, row), row.entries, self.options

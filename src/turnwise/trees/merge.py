@@ -6,12 +6,13 @@ comes out laid out depth first, so that `visible_until` is one number a token: t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from turnwise.errors import DataError
+from turnwise.trees.check import check, refuse_negative
 from turnwise.types import Entries, Ids, Support, Trajectory, Turn, TurnPath, shared
 
 
@@ -56,24 +57,24 @@ def merge(trajectories: Sequence[Trajectory], numbers: Sequence[int] | None = No
     Turns (reads 1 2, writes 3) and (reads 1 2 3 4, writes 5) give ids [1, 2, 3, 4, 5], entries at [2, 4];
     a third turn that reads 1 2 9 and writes 6 branches off after 2: ids [1, 2, 3, 4, 5, 9, 6], source of 6 at 5.
     """
+    check(trajectories)
     build = _Builder()
     for number, trajectory in zip(numbers or range(len(trajectories)), trajectories, strict=True):
         for index, turn in enumerate(trajectory.turns):
-            _checked(turn, index)
             path = build.add(turn.ids)
-            build.sampled.append(_Sampled(int(path[-1]), path[len(turn.prompt_ids) :], turn, number, index))
+            at = _tail(path, len(turn.completion_ids))
+            build.sampled.append(_Sampled(path[-1][1] - 1, at, turn, number, index))
+    if (build.store[: build.size] < 0).any():
+        refuse_negative(trajectories)
     return build.trees()
 
 
-def _checked(turn: Turn, index: int) -> None:
-    supports = len(turn.completion_ids) if turn.support is None else len(turn.support.offsets) - 1
-    lengths = {len(turn.completion_ids), len(turn.logprobs), len(turn.policy_versions), supports}
-    if len(lengths) != 1 or not len(turn.prompt_ids):
-        raise DataError(
-            f"turn {index}: found {len(turn.prompt_ids)} prompt tokens, {len(turn.completion_ids)} sampled tokens, "
-            f"{len(turn.logprobs)} log-probabilities, {len(turn.policy_versions)} versions, {supports} supports; "
-            "expected a prompt, and one log-probability, version and support (if any) for each sampled token"
-        )
+def _tail(path: Sequence[tuple[int, int]], length: int) -> Ids:
+    """The last indices of a path: of (0, 3), (7, 9) the last three are 2, 7, 8."""
+    start, end = path[-1]
+    if length <= end - start:
+        return np.arange(end - length, end, dtype=np.int32)
+    return np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in path])[-length:]
 
 
 class _Builder:
@@ -85,8 +86,8 @@ class _Builder:
         self.root = _Branch(0, 0)
         self.sampled: list[_Sampled] = []
 
-    def add(self, ids: Ids) -> Ids:
-        """Descend, branch off what is new, and return the store index of every token of `ids`."""
+    def add(self, ids: Ids) -> list[tuple[int, int]]:
+        """Descend, branch off what is new, and return where in the store `ids` stand, as stretches [start, end)."""
         path: list[tuple[int, int]] = []
         branch, done = self.root, 0
         while done < len(ids):
@@ -100,7 +101,7 @@ class _Builder:
             if done < len(ids) and same < child.end - child.start:
                 self._split(child, same)
             branch = child
-        return np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in path])
+        return path
 
     def _match(self, branch: _Branch, ids: Ids) -> int:
         """How many leading tokens agree."""
@@ -127,25 +128,23 @@ class _Builder:
 
     def trees(self) -> list[Tree]:
         """Lay out each root and give it the entries that lie in it."""
-        entries = _entries(self.sampled, self.size)
-        return [self._tree(root, entries) for root in self.root.children.values()]
+        entries = _entries(self.sampled)
+        once = _once(entries, self.size)
+        return [self._tree(root, entries, once) for root in self.root.children.values()]
 
-    def _tree(self, root: _Branch, entries: Entries) -> Tree:
+    def _tree(self, root: _Branch, entries: Entries, once: NDArray[np.intp]) -> Tree:
         layout = _layout(root)
         place = np.full(self.size, -1, np.int32)
         place[layout.order] = np.arange(len(layout.order), dtype=np.int32)
-        mine = entries.take(place[entries.at] >= 0)
-        mine.at[:] = place[mine.at]
+        rows = place[entries.at[once]]
+        here = rows >= 0
+        order = np.argsort(layout.parents[rows[here]], kind="stable")
+        mine = entries.take(once[here][order])
+        mine.at[:] = rows[here][order]
         mine.source[:] = layout.parents[mine.at]
-        mine = mine.take(np.argsort(mine.source, kind="stable"))
-        turns = [
-            TurnPath(s.trajectory, s.index, _spans(layout, int(place[s.last])))
-            for s in self.sampled
-            if place[s.last] >= 0
-        ]
-        return Tree(
-            self.store[layout.order], layout.positions, layout.visible_until, mine, layout.branches, tuple(turns)
-        )
+        ids = self.store[layout.order]
+        turns = tuple(_paths(layout, place, self.sampled))
+        return Tree(ids, layout.positions, layout.visible_until, mine, layout.branches, turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +193,26 @@ def _layout(root: _Branch) -> _Layout:
     )
 
 
-def _spans(layout: _Layout, last: int) -> Ids:
-    """Stretches of rows from the root to the row `last`, climbed branch by branch."""
-    branch = int(np.searchsorted(layout.firsts, last, side="right")) - 1
-    found = []
-    while branch >= 0:
-        first = int(layout.firsts[branch])
-        found.append((first, last + 1))
-        branch, last = int(layout.above[branch]), int(layout.parents[first])
-    return np.array(found[::-1], np.int32)
+def _paths(layout: _Layout, place: Ids, sampled: Sequence[_Sampled]) -> Iterator[TurnPath]:
+    """Of every turn of this root, the stretches of rows from the root to its last token, climbed branch by branch."""
+    lasts = place[[s.last for s in sampled]]
+    ends = np.searchsorted(layout.firsts, lasts, side="right") - 1
+    firsts, above, parents = layout.firsts.tolist(), layout.above.tolist(), layout.parents[layout.firsts].tolist()
+    for s, last, branch in zip(sampled, lasts.tolist(), ends.tolist(), strict=True):
+        spans = []
+        while last >= 0:
+            spans.append((firsts[branch], last + 1))
+            branch, last = above[branch], parents[branch]
+        if spans:
+            yield TurnPath(s.trajectory, s.index, np.array(spans[::-1], np.int32))
 
 
 def _joined(parts: Sequence[np.ndarray]) -> Ids:
     return np.concatenate([*parts, np.zeros(0, np.int32)]).astype(np.int32)
 
 
-def _entries(sampled: Sequence[_Sampled], size: int) -> Entries:
-    """One entry a sampled token and trajectory; what a trajectory sampled twice over the same prefix counts once."""
+def _entries(sampled: Sequence[_Sampled]) -> Entries:
+    """One entry for every token of every turn, in the order they were sampled; `at` points into the store."""
     turns = [s.turn for s in sampled]
     lengths = [len(s.at) for s in sampled]
 
@@ -219,7 +221,7 @@ def _entries(sampled: Sequence[_Sampled], size: int) -> Entries:
 
     at = _joined([s.at for s in sampled])
     floats = np.zeros(len(at), np.float32)
-    entries = Entries(
+    return Entries(
         at=at,
         source=at - 1,
         advantage=floats.copy(),
@@ -229,7 +231,19 @@ def _entries(sampled: Sequence[_Sampled], size: int) -> Entries:
         version=_joined([t.policy_versions for t in turns]),
         trajectory=spread([s.trajectory for s in sampled], np.int32),
         turn=spread([s.index for s in sampled], np.int32),
-        support=Support.join([t.support or Support.whole(n) for t, n in zip(turns, lengths, strict=True)]),
+        support=_supports(turns, len(at)),
     )
-    _, first = np.unique(entries.trajectory.astype(np.int64) * size + at, return_index=True)
-    return entries.take(np.sort(first))
+
+
+def _supports(turns: Sequence[Turn], tokens: int) -> Support:
+    if all(t.support is None for t in turns):
+        return Support.whole(tokens)
+    return Support.join([t.support or Support.whole(len(t.completion_ids)) for t in turns])
+
+
+def _once(entries: Entries, size: int) -> NDArray[np.intp]:
+    """What a trajectory sampled twice over the same prefix counts once, by its first turn."""
+    place = entries.trajectory.astype(np.int64) * size + entries.at
+    if (np.diff(place) > 0).all():
+        return np.arange(len(place))
+    return np.sort(np.unique(place, return_index=True)[1])
