@@ -1,0 +1,16 @@
+"""How much a key of the region matters to the reference queries."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from turnwise.kv.part import Part
+
+
+def score(inside: Part) -> Tensor:
+    """mean_i p_ij^2 over queries i, p the attention within the region: two queries that give a key .5 and .1 give .13.
+
+    Squares prefer a key that few queries need much to one that many need a little.
+    """
+    weight_K1N = inside.z_KN1.mT.square().reciprocal() / inside.e_KNC.shape[-2]
+    return (weight_K1N @ inside.e_KNC.square()).squeeze(-2)
