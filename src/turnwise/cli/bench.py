@@ -12,7 +12,10 @@ from turnwise.config import load
 from turnwise.config.nearest import nearest_word
 from turnwise.errors import ConfigError
 
-BENCHES = {"train": "an optimizer step on recorded rollouts: packed trees, one sample a turn, and TRL"}
+BENCHES = {
+    "train": "an optimizer step on recorded rollouts: packed trees, one sample a turn, and TRL",
+    "compaction": "what compacting the cache of a model costs, in quality and in time",
+}
 """Name to its line of help. The module turnwise.bench.NAME holds `Options`, `run(options, say) -> cases` and
 `view(cases)`, the same for the terminal."""
 SHARED = {"--json PATH": "also write command, commit, machine and every figure to a file"}

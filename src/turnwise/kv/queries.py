@@ -1,7 +1,7 @@
 """Where reference queries come from: what the future will probably ask of the region.
 
 A source takes what is stored of one layer, or of several, and how many are wanted at least, and returns them pooled
-over the query heads of a group. Shapes: K key/value heads, G query heads of a group, M visible columns, N queries, D width.
+over the query heads of a group. Shapes: K key/value heads, G query heads of a group, M visible columns, N queries.
 """
 
 from __future__ import annotations
