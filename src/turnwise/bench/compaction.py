@@ -92,7 +92,7 @@ def run(options: Options, say: Callable[[str], None] = lambda line: None) -> lis
 
 def view(cases: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:
     """What fits on a terminal."""
-    shown = ("name", "kl", "kl_min", "kl_max", "nll_increase", "residual", "ms", "event_vs_forward", "peak_mb")
+    shown = ("name", "kl", "nll_increase", "ms", "event_vs_forward", "peak_mb")
     return [{figure: case[figure] for figure in shown} for case in cases]
 
 
