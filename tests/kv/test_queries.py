@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.kv.queries import SOURCES, Stored, enough, own, pooled, spaced, suffix
+from turnwise.kv.queries import SOURCES, Stored, own, pooled, spaced, suffix
 from turnwise.kv.rotary import turn
 
 FREQ = 10000.0 ** (-torch.arange(3).double() / 3)
@@ -72,7 +72,6 @@ def test_random_queries_are_those_of_their_seed():
     assert torch.equal(SOURCES["gaussian"](cache, 9), SOURCES["gaussian"](cache, 9))
 
 
-def test_queries_are_taken_evenly_and_enough_of_them():
+def test_queries_are_taken_evenly_the_last_among_them():
     assert spaced(torch.tensor([4, 5, 6, 7]), 2).tolist() == [5, 7]
     assert spaced(torch.tensor([4, 5]), 9).tolist() == [4, 5]
-    assert enough(256, 3) == 256

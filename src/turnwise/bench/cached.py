@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from turnwise.kv.fit import Region
 from turnwise.kv.methods import Settings, Slots, compact
-from turnwise.kv.queries import Source, Stored, enough
+from turnwise.kv.queries import Source, Stored
 from turnwise.model import Policy
 
 
@@ -84,7 +84,7 @@ class Cache:
         """Compact a region in every layer; the mean residual. `again` is this cache with the region read once more."""
         t, residual = settings.slots(inside[1] - inside[0]), 0.0
         for number, layer in enumerate(self.layers):
-            queries = source(self.stored(number, inside, again), _wanted(layer, t))
+            queries = source(self.stored(number, inside, again), settings.per_slot * t)
             made = compact(queries, layer.k_KMD, layer.v_KMD, inside, self.scale, settings)
             self.layers[number] = _replaced(layer, inside, made)
             residual += float(made.residual_K.mean()) / len(self.layers)
@@ -92,11 +92,6 @@ class Cache:
         self.asked_M = _splice(self.asked_M, torch.zeros(slots, dtype=torch.bool), inside, -1)
         self.position_M = _splice(self.position_M, torch.zeros(slots, dtype=torch.long), inside, -1)
         return residual
-
-
-def _wanted(layer: Layer, t: int) -> int:
-    group = layer.q_KGMD.shape[-3]
-    return group * enough(t, group)
 
 
 def _append(layer: Layer, new: Layer) -> Layer:

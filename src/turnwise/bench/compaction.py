@@ -18,13 +18,16 @@ from turnwise.config.section import Section
 if TYPE_CHECKING:
     from turnwise.bench.report import Value
 
-Method = Literal["match", "evict", "newest", "delete", "match_bias", "match_no_recent", "match_omp", "match_ragged"]
+Method = Literal[
+    "match", "evict", "newest", "delete", "match_12", "match_bias", "match_no_recent", "match_omp", "match_ragged"
+]
 Queries = Literal["own", "suffix", "context", "repeat", "keys", "gaussian"]
 Ratio = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 SETTINGS: dict[Method, dict[str, Any]] = {
     "match": {},
     "evict": {"method": "evict"},
+    "match_12": {"per_slot": 12},
     "newest": {"method": "delete"},
     "delete": {"method": "delete"},
     "match_bias": {"bias": True},
@@ -32,7 +35,8 @@ SETTINGS: dict[Method, dict[str, Any]] = {
     "match_omp": {"select": "omp"},
     "match_ragged": {"uniform": False},
 }
-"""What makes each method, beside the ratio; `newest` keeps the newest of the region, `delete` nothing."""
+"""What makes each method, beside the ratio; `match_12` asks four times as many queries, `newest` keeps the newest of the
+region, `delete` nothing."""
 BLIND = {"newest", "delete"}
 """Methods that ask no queries."""
 AGAIN: tuple[Method, ...] = ("match", "evict", "delete")
@@ -71,7 +75,7 @@ class Options(Section):
     """Tokens after the region, which stay."""
     continuation: Positive = 256
     """Tokens that are then read, on which the two caches are compared."""
-    methods: list[Method] = ["match", "evict", "newest", "delete", "match_bias", "match_no_recent"]
+    methods: list[Method] = ["match", "match_12", "evict", "newest", "delete", "match_bias", "match_no_recent"]
     """With the region's own queries, at every ratio."""
     queries: list[Queries] = ["own", "suffix", "context", "repeat", "keys", "gaussian"]
     """Sources of reference queries for `match`, at every ratio."""

@@ -16,9 +16,6 @@ from torch import Tensor
 from turnwise.kv.fit import Region
 from turnwise.kv.rotary import turn
 
-PER_SLOT = 3
-"""Reference queries for each slot, at least."""
-
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -50,11 +47,6 @@ class Stored:
 
 Source = Callable[[Stored, int], Tensor]
 """(stored, at least so many) -> q_KND"""
-
-
-def enough(t: int, group: int) -> int:
-    """Tokens whose queries suffice for t slots: for 256 slots and groups of 3, 256 tokens."""
-    return math.ceil(PER_SLOT * t / group)
 
 
 def spaced(columns: Tensor, count: int) -> Tensor:
