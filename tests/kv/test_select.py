@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plain import heads, weights
 
 from turnwise.kv.bias import LEAST, MOST, log_weights
-from turnwise.kv.part import join, part
+from turnwise.kv.part import BLOCK, gist, join, part
 from turnwise.kv.score import score
 from turnwise.kv.select import budgets, count, newest, omp, top
 
@@ -21,7 +21,7 @@ close = torch.testing.assert_close
 @settings(deadline=None)
 def test_the_score_is_the_mean_square_of_attention_within_the_region(given_heads):
     q, k, v, _, (start, end), scale = given_heads
-    found = score(part(q * scale, k[:, start:end], v[:, start:end]))
+    found = score(gist(q * scale, k[:, start:end], v[:, start:end]))
     for h in range(len(q)):
         e = weights(q[h].numpy(), k[h, start:end].numpy(), scale)
         p = e / e.sum(1, keepdims=True)
@@ -32,7 +32,7 @@ def test_the_score_is_the_mean_square_of_attention_within_the_region(given_heads
 @settings(deadline=None)
 def test_two_parts_joined_are_attention_over_both(given_heads):
     q, k, v, _, (start, end), scale = given_heads
-    inside = part(q * scale, k[:, start:end], v[:, start:end])
+    inside = gist(q * scale, k[:, start:end], v[:, start:end])
     outside = part(q * scale, *(torch.cat([x[:, :start], x[:, end:]], 1) for x in (k, v)))
     mass, out = join(inside, outside)
     logits = scale * q @ k.mT
@@ -72,10 +72,10 @@ def test_head_budgets_follow_the_scores_and_sum_to_the_uniform_number():
 def test_matching_pursuit_takes_each_key_once_and_explains_mass_better_than_the_worst_choice():
     draws = torch.Generator().manual_seed(0)
     q, k = torch.randn(1, 40, 4, generator=draws), torch.randn(1, 12, 4, generator=draws)
-    chosen = omp(part(q, k, k), 4)[0].tolist()
+    chosen = omp((q @ k.mT).softmax(-1), 4)[0].tolist()
     assert len({*chosen}) == 4
     p = (q @ k.mT).softmax(-1)[0]
-    assert _missed(p, chosen) < _missed(p, score(part(q, k, k))[0].argsort()[:4].tolist())
+    assert _missed(p, chosen) < _missed(p, score(gist(q, k, k))[0].argsort()[:4].tolist())
 
 
 def _missed(p, chosen):
@@ -86,14 +86,14 @@ def _missed(p, chosen):
 
 def test_a_key_left_of_two_equal_ones_weighs_two():
     q, k = torch.randn(1, 9, 4), torch.randn(1, 1, 4).repeat(1, 2, 1)
-    both, one = part(q, k, k), part(q, k[:, :1], k[:, :1])
+    both, one = gist(q, k, k), part(q, k[:, :1], k[:, :1])
     close(log_weights(one, both, both.mass_KN1), torch.tensor([[np.log(2.0)]], dtype=torch.float32))
 
 
 def test_weights_are_the_bounded_least_squares():
     draws = torch.Generator().manual_seed(3)
     q, k = (torch.randn(1, n, 3, generator=draws, dtype=torch.float64) for n in (30, 8))
-    inside, kept = part(q, k, k), part(q, k[:, :3], k[:, :3])
+    inside, kept = gist(q, k, k), part(q, k[:, :3], k[:, :3])
     log_w = log_weights(kept, inside, inside.mass_KN1, steps=5000)
     w = log_w.exp().requires_grad_()
     shares = (q @ k.mT - inside.mass_KN1).exp()
@@ -101,3 +101,15 @@ def test_weights_are_the_bounded_least_squares():
     free = (w > LEAST * 1.001) & (w < MOST * 0.999)
     close(slope[free], torch.zeros_like(slope[free]), atol=1e-6, rtol=0)
     assert (slope[w <= LEAST * 1.001] >= -1e-6).all()
+
+
+@given(heads(), st.integers(1, 9))
+@settings(deadline=None)
+def test_queries_in_blocks_and_batches_are_as_all_at_once(given_heads, more):
+    q, k, v, *_ = given_heads
+    many = torch.stack([q, q.flip(1)]).repeat(1, 1, 4 * more, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BLOCK, "cpu", 1)
+        found = gist(many, *(torch.stack([x, x]) for x in (k, v)))
+    whole = part(many, *(torch.stack([x, x]) for x in (k, v)))
+    close(tuple(found), (whole.p_KNC.square().sum(-2), whole.mass_KN1, whole.out_KND))

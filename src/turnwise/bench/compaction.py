@@ -35,8 +35,8 @@ SETTINGS: dict[Method, dict[str, Any]] = {
     "match_omp": {"select": "omp"},
     "match_ragged": {"uniform": False},
 }
-"""What makes each method, beside the ratio; `match_12` asks four times as many queries, `newest` keeps the newest of the
-region, `delete` nothing."""
+"""What makes each method, beside the ratio; `match_12` asks four times as many queries, `newest` keeps
+the newest of the region, `delete` nothing."""
 BLIND = {"newest", "delete"}
 """Methods that ask no queries."""
 AGAIN: tuple[Method, ...] = ("match", "evict", "delete")

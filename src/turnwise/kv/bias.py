@@ -7,18 +7,18 @@ import math
 import torch
 from torch import Tensor
 
-from turnwise.kv.part import Part
+from turnwise.kv.part import Gist, Part
 
 LEAST, MOST = math.exp(-7), math.exp(7)
 
 
-def log_weights(kept: Part, inside: Part, visible_KN1: Tensor, steps: int = 300) -> Tensor:
+def log_weights(kept: Part, inside: Gist, visible_KN1: Tensor, steps: int = 300) -> Tensor:
     """log of argmin |E_keep w - Z_R|^2 over w in [e^-7, e^7], by accelerated projected gradient.
 
     E and Z_R are relative to all that is `visible` to each query, so that one that hardly looks into the region has
     little say. One key left of two equal ones: w = 2, so log 2.
     """
-    e_KNT = kept.e_KNC * ((kept.mass_KN1 - visible_KN1).exp() / kept.z_KN1)
+    e_KNT = kept.p_KNC * (kept.mass_KN1 - visible_KN1).exp()
     gram_KTT, want_KT1 = e_KNT.mT @ e_KNT, e_KNT.mT @ (inside.mass_KN1 - visible_KN1).exp()
     slope_K11 = gram_KTT.abs().sum(-1, keepdim=True).amax(-2, keepdim=True) + torch.finfo(gram_KTT.dtype).tiny
     w_KT1 = ahead_KT1 = torch.ones_like(want_KT1)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from turnwise.kv.part import Part, join
+from turnwise.kv.part import Gist, Part, join
 
 Region = tuple[int, int]
 """The columns [start, end) that are compacted, among those visible."""
@@ -50,17 +50,17 @@ class Fit(NamedTuple):
     residual_K: Tensor
 
 
-def fit(inside: Part, outside: Part, kept: Part, v_KTD: Tensor, ridge: float) -> Fit:
+def fit(inside: Gist, outside: Gist, kept: Part, v_KTD: Tensor, ridge: float) -> Fit:
     """The values `slot_map` gives, without its map: what eviction would lose, regressed on the mass of the slots."""
     _, full_KND = join(inside, outside)
     mass_KN1, left_KND = join(kept, outside)
     lost_KND = full_KND - left_KND
-    x_KNT = kept.e_KNC * ((kept.mass_KN1 - mass_KN1).exp() / kept.z_KN1)
+    x_KNT = kept.p_KNC * (kept.mass_KN1 - mass_KN1).exp()
     added_KTD = solve(x_KNT, ridge, x_KNT.mT @ lost_KND)
     return Fit(v_KTD + added_KTD, _relative(lost_KND - x_KNT @ added_KTD, full_KND))
 
 
-def untouched(inside: Part, outside: Part, kept: Part, v_KTD: Tensor) -> Fit:
+def untouched(inside: Gist, outside: Gist, kept: Part, v_KTD: Tensor) -> Fit:
     """The values of the kept keys as they are."""
     (_, full_KND), (_, left_KND) = join(inside, outside), join(kept, outside)
     return Fit(v_KTD, _relative(full_KND - left_KND, full_KND))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from turnwise.kv.bias import log_weights
 from turnwise.kv.fit import Fit, Region, fit, inner, take, untouched
-from turnwise.kv.part import Part, join, part
+from turnwise.kv.part import Gist, Part, gist, join, part
 from turnwise.kv.score import score
 from turnwise.kv.select import budgets, count, newest, omp, top
 
@@ -64,9 +64,9 @@ def compact(q_KND: Tensor, k_KMD: Tensor, v_KMD: Tensor, inside: Region, scale: 
     start, end = inside
     t = settings.slots(end - start)
     q, k, v = (x.to(inner(k_KMD.dtype)) for x in (q_KND * scale, k_KMD, v_KMD))
-    region = part(q, k[..., start:end, :], v[..., start:end, :])
-    rest = part(q, *(torch.cat([x[..., :start, :], x[..., end:, :]], -2) for x in (k, v)))
-    keep_KT, bias_KT = _choose(region, k[..., start:end, 0], t, settings)
+    region = gist(q, k[..., start:end, :], v[..., start:end, :])
+    rest = gist(q, *(torch.cat([x[..., :start, :], x[..., end:, :]], -2) for x in (k, v)))
+    keep_KT, bias_KT = _choose(region, q, k[..., start:end, :], t, settings)
     keep_KT = keep_KT + start
     keys, values = take(k, keep_KT), take(v, keep_KT)
     kept = part(q, keys, values, bias_KT)
@@ -78,12 +78,12 @@ def compact(q_KND: Tensor, k_KMD: Tensor, v_KMD: Tensor, inside: Region, scale: 
     return Slots(keep_KT, keys.to(dtype), fitted.values_KTD.to(dtype), bias_KT, fitted.residual_K)
 
 
-def _choose(region: Part, like_KR: Tensor, t: int, settings: Settings) -> tuple[Tensor, Tensor | None]:
+def _choose(region: Gist, q: Tensor, k_KRD: Tensor, t: int, settings: Settings) -> tuple[Tensor, Tensor | None]:
     """The columns that stay, from the region's start, and -inf for those only there to fill up a smaller head."""
-    if t >= like_KR.shape[-1] or settings.method == "delete":
-        return newest(like_KR, t), None
+    if t >= region.columns or settings.method == "delete":
+        return newest(region.square_KC, t), None
     if settings.select == "omp":
-        return omp(region, t), None
+        return omp((q @ k_KRD.mT).softmax(-1), t), None
     scores_KR = score(region)
     if settings.uniform or not t:
         return top(scores_KR, t, settings.recent), None
@@ -103,19 +103,19 @@ def _ragged(scores_KR: Tensor, t: int, recent: int) -> tuple[Tensor, Tensor]:
     return chosen_KT, scores_KR.new_zeros(filled_KT.shape).masked_fill(filled_KT, -torch.inf)
 
 
-def _match(region: Part, rest: Part, kept: Part, values: Tensor, settings: Settings) -> Fit:
+def _match(region: Gist, rest: Gist, kept: Part, values: Tensor, settings: Settings) -> Fit:
     """Values fitted; what is kept whole stays as it is."""
-    if kept.e_KNC.shape[-1] in (0, region.e_KNC.shape[-1]):
+    if kept.columns in (0, region.columns):
         return untouched(region, rest, kept, values)
     return fit(region, rest, kept, values, settings.ridge)
 
 
-def _evict(region: Part, rest: Part, kept: Part, values: Tensor, _: Settings) -> Fit:
+def _evict(region: Gist, rest: Gist, kept: Part, values: Tensor, _: Settings) -> Fit:
     """The same selection, values untouched."""
     return untouched(region, rest, kept, values)
 
 
-METHODS: dict[str, Callable[[Part, Part, Part, Tensor, Settings], Fit]] = {
+METHODS: dict[str, Callable[[Gist, Gist, Part, Tensor, Settings], Fit]] = {
     "match": _match,
     "evict": _evict,
     "delete": _evict,

@@ -10,8 +10,6 @@ import math
 import torch
 from torch import Tensor
 
-from turnwise.kv.part import Part
-
 
 def count(ratio: float, size: int) -> int:
     """Slots for a region of so many columns, ceil(ratio * size): .25 of 10 gives 3, .1 of 30 gives 3."""
@@ -36,10 +34,9 @@ def newest(like_KR: Tensor, t: int) -> Tensor:
     return torch.arange(size - t, size, device=like_KR.device).repeat(*like_KR.shape[:-1], 1)
 
 
-def omp(inside: Part, t: int, rounds: int = 32) -> Tensor:
+def omp(p_KNR: Tensor, t: int, rounds: int = 32) -> Tensor:
     """Orthogonal matching pursuit, to be compared: in each round add the columns that best explain what is still
     missing of the mass of the region, then weigh all chosen ones anew."""
-    p_KNR = inside.e_KNC / inside.z_KN1
     gram_KRR, want_KR1 = p_KNR.mT @ p_KNR, p_KNR.sum(-2)[..., None]
     chosen = torch.empty(*want_KR1.shape[:-2], 0, dtype=torch.long, device=p_KNR.device)
     missing_KR1 = want_KR1
