@@ -70,7 +70,12 @@ def ahead(stored: Stored, columns: Tensor) -> Tensor:
 
 def own(stored: Stored, count: int) -> Tensor:
     """The region's own queries, turned to the positions that follow the cache."""
-    return pooled(ahead(stored, spaced(stored.columns(*stored.inside), _tokens(stored, count))))
+    return pooled(ahead(stored, own_columns(stored, count)))
+
+
+def own_columns(stored: Stored, count: int) -> Tensor:
+    """The columns whose queries `own` takes: an event records their tokens, and a replay turns the same ones."""
+    return spaced(stored.columns(*stored.inside), _tokens(stored, count))
 
 
 def suffix(stored: Stored, count: int) -> Tensor:
