@@ -26,6 +26,7 @@ from turnwise.evals import held_out
 from turnwise.model import parameters
 from turnwise.parts import Parts, assemble
 from turnwise.reporter import Reporter, Silent
+from turnwise.rows import Seen
 from turnwise.train import Tally, batch, judge
 from turnwise.trees import advantages
 from turnwise.types import Sampling, Task, Trajectory
@@ -72,6 +73,7 @@ class Cycle:
         self.stop = stop
         self.began = began
         self.idle = 0
+        self.warned = {event["prefix"] for event in folder.events() if "prefix" in event}
 
     async def run(self, done: int) -> dict[str, float]:
         """Steps `done` + 1 to the last; step 0 is the evaluation before training."""
@@ -125,20 +127,34 @@ class Cycle:
         for _, counts in shares:
             account.update(counts)
         judged = [judge(rows, self.parts.judges) for rows, _ in shares if rows]
-        for rows in judged * self.config.train.passes:
-            self.parts.trainer.update(rows, number, tally, self._trained)
+        seen, every = list[Seen](), self.config.train.export_tokens
+        exports = bool(every) and (number + 1) % every == 0
+        for n, rows in enumerate(judged * self.config.train.passes):
+            first = n < len(judged)
+            self.parts.trainer.update(rows, number, tally, self._trained, seen if exports and first else None)
+        if exports:
+            runs.tokens.save(self.folder.tokens(number + 1), number + 1, trajectories, seen, self._text)
         publish(self.parts.engine, self.parts.trainer.version)
         forwarded = max(account["tokens_distinct"], 1)
         samples = {f"samples/{name}": float(n) for name, n in account.items()}
         return {**tally.metrics(), **samples, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
 
     def _heed(self, metrics: Mapping[str, float]) -> None:
-        """Say so when nothing was learnt for a while."""
+        """Say so when nothing was learnt for a while, or when prefixes break in a way that nobody meant."""
         self.idle = 0 if metrics["samples/tokens_trained"] else self.idle + 1
         if self.idle == IDLE_STEPS:
-            text = f"{IDLE_STEPS} steps without a gradient: in no group did siblings' rewards differ"
-            self.reporter.note(text)
-            self.folder.event("warning", text=text)
+            self._warn(f"{IDLE_STEPS} steps without a gradient: in no group did siblings' rewards differ")
+        for kind, text in runs.breaks.warnings(metrics, self.config.train.warn_breaks).items():
+            if kind not in self.warned:
+                self.warned.add(kind)
+                self._warn(text, prefix=kind.value)
+
+    def _warn(self, text: str, **data: str) -> None:
+        self.reporter.note(text)
+        self.folder.event("warning", text=text, **data)
+
+    def _text(self, token: int) -> str:
+        return str(self.parts.policy.tokenizer.decode([token], skip_special_tokens=False))
 
     def _trained(self, done: int, total: int) -> None:
         self.reporter.progress("training", done, total)

@@ -17,6 +17,15 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
+
+
+def shared(a: NDArray[Any], b: NDArray[Any]) -> int:
+    """How many leading values are equal: 2 for [5 6 7] and [5 6 9 9]."""
+    n = min(len(a), len(b))
+    differ = np.flatnonzero(a[:n] != b[:n])
+    return int(differ[0]) if len(differ) else n
+
+
 Message = dict[str, Any]
 """One chat message, OpenAI shape: role, content, tool_calls, tool_call_id, name, reasoning_content."""
 Tool = dict[str, Any]
@@ -48,6 +57,29 @@ class EpisodeStop(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     ENGINE_ERROR = "engine_error"
+
+
+class BreakKind(StrEnum):
+    """How the prompt of a turn continues what stood before it."""
+
+    CLEAN = "clean"
+    """It begins with everything so far."""
+    BOUNDARY = "boundary"
+    """Only scaffold between messages differs."""
+    RETOKENISED = "retokenised"
+    """The same text in other tokens."""
+    THINKING_STRIPPED = "thinking_stripped"
+    """Earlier reasoning is gone, and nothing else."""
+    TOOL_CALL_RENDERED = "tool_call_rendered"
+    """Tool calls mean the same and are written otherwise."""
+    CONDENSED = "condensed"
+    """The agent rewrote its history and said so."""
+    COMPACTED = "compacted"
+    """The same tokens, but an event struck their keys and values."""
+    OTHER_AGENT = "other_agent"
+    """It begins, or continues, another conversation than its agent's own."""
+    REWRITTEN = "rewritten"
+    """None of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +242,27 @@ class Attribution:
     tools: tuple[str | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Break:
+    """How a prompt continues the tokens of turn `turn` of its trajectory: they are equal before token `at`.
+
+    `old` and `new` are the text around `at`, empty where nothing differs; of retokenised text they show the borders
+    of tokens, as in "go for|ward".
+    """
+
+    kind: BreakKind
+    turn: int
+    at: int
+    old: str = ""
+    new: str = ""
+
+
 @dataclass(slots=True)
 class Turn:
-    """One model call: what it read [P] and what it wrote [C]; `events` are all that struck the two, in order."""
+    """One model call: what it read [P] and what it wrote [C]; `events` are all that struck the two, in order.
+
+    `prefix` says how the prompt continues what stood before; None where nothing did.
+    """
 
     prompt_ids: Ids
     completion_ids: Ids
@@ -226,6 +276,12 @@ class Turn:
     agent: str = "main"
     reward: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    prefix: Break | None = None
+
+    @property
+    def ids(self) -> Ids:
+        """Prompt and completion."""
+        return np.concatenate([self.prompt_ids, self.completion_ids])
 
 
 @dataclass(frozen=True, slots=True)

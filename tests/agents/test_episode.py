@@ -13,7 +13,7 @@ from turnwise.agents import Limits, play
 from turnwise.errors import EngineError
 from turnwise.testing import FakeEngine, FakeSession, byte_tokenizer
 from turnwise.text import ChatML, Template
-from turnwise.types import EpisodeStop, Observation, Sampling, Task, Trajectory, TurnStop
+from turnwise.types import Break, BreakKind, EpisodeStop, Observation, Sampling, Task, Trajectory, TurnStop
 
 TOKENIZER = byte_tokenizer()
 CHATML = ChatML(TOKENIZER)
@@ -63,6 +63,13 @@ def test_every_prompt_is_all_that_was_read_and_said_before_and_the_answer() -> N
     third = [*second, *ids("bc"), END, *ids("\n<|im_start|>user\nyou said bc<|im_end|>\n<|im_start|>assistant\n")]
     assert [t.prompt_ids.tolist() for t in trajectory.turns] == [first, second, third]
     assert [t.completion_ids.tolist() for t in trajectory.turns] == [[*ids(w), END] for w in ("a", "bc", "stop")]
+
+
+def test_every_turn_after_the_first_says_how_it_continues() -> None:
+    turns = episode("a", "bc", "stop")[0].turns
+    held = [len(t.ids) for t in turns]
+    clean = [Break(BreakKind.CLEAN, n, held[n]) for n in range(2)]
+    assert [t.prefix for t in turns] == [None, *clean]
 
 
 def test_a_turn_keeps_what_the_engine_said_about_its_tokens() -> None:
@@ -149,6 +156,8 @@ def test_a_template_that_rewrites_history_opens_a_new_session_under_another_seed
     assert [prompt for prompt, _ in engine.opened] == [first, second] and engine.read == [[], []]
     assert len({seed for _, seed in engine.opened}) == 2
     assert trajectory.turns[0].completion_ids.tolist() == [*ids("<think>hm</think>a"), END]
+    prefix = trajectory.turns[1].prefix
+    assert prefix is not None and (prefix.kind, prefix.at) == (BreakKind.THINKING_STRIPPED, len(first))
 
 
 def test_what_is_wrong_with_the_engine_rises_and_leaves_no_session_open() -> None:

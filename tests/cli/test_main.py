@@ -26,7 +26,10 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["train", "--help"], ["train", "--lr", "1"], ["trian"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["train", "--help"], ["inspect", "--help"], ["train", "--lr", "1"], ["trian"]],
+)
 def test_an_answer_that_needs_no_model_imports_nothing_heavy(words):
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -94,8 +94,11 @@ def test_a_rewind_is_an_event_with_what_it_dropped(tmp_path):
     folder = started(tmp_path)
     folder.log(1, {})
     folder.log(2, {})
-    folder.rollout(2).write_bytes(b"")
+    for path in (folder.rollout(2), folder.tokens(1), folder.tokens(2)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
     folder.rewind(1)
+    assert [p.name for p in folder.token_tables.iterdir()] == ["step-000001.parquet"]
     (event,) = folder.events()
     del event["time"]
     assert event == {
@@ -103,6 +106,7 @@ def test_a_rewind_is_an_event_with_what_it_dropped(tmp_path):
         "step": 1,
         "metrics_dropped": 1,
         "rollouts_dropped": ["step-000002.parquet"],
+        "tokens_dropped": ["step-000002.parquet"],
         "checkpoints_renamed": [],
     }
 

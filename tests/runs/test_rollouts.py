@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from turnwise.errors import DataError
 from turnwise.runs import rollouts
-from turnwise.types import Attribution, EpisodeStop, Event, Support, Task, Trajectory, Turn, TurnStop
+from turnwise.types import Attribution, Break, BreakKind, EpisodeStop, Event, Support, Task, Trajectory, Turn, TurnStop
 
 NUMBERS = st.dictionaries(st.text(max_size=4), st.floats(allow_nan=False), max_size=2)
 TEXT = st.text(max_size=8)
 ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
+PREFIXES = st.builds(Break, st.sampled_from(BreakKind), st.integers(0, 9), st.integers(0, 99), TEXT, TEXT)
 JSON = st.dictionaries(TEXT, st.none() | st.booleans() | st.integers() | TEXT | st.lists(TEXT, max_size=2), max_size=3)
 
 
@@ -71,6 +72,7 @@ def next_turns(draw: st.DrawFn, turns: list[Turn]) -> Turn:
         agent=draw(st.sampled_from(["main", "main", "critic"])),
         reward=draw(st.floats(-1, 1)),
         metrics=draw(NUMBERS),
+        prefix=draw(st.none() | PREFIXES),
     )
 
 

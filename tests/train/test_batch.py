@@ -14,7 +14,7 @@ from played import played, turn
 from turnwise.config.run import AdvantageConfig, TrainConfig
 from turnwise.train import batch
 from turnwise.trees import advantages
-from turnwise.types import Trajectory
+from turnwise.types import BreakKind, Trajectory
 
 GROUP, ALONE = TrainConfig(share="group"), TrainConfig(share="trajectory")
 
@@ -55,6 +55,7 @@ def test_shared_tokens_are_forwarded_once() -> None:
         "dropped/no_signal": 0,
         "dropped/over_budget": 0,
         "dropped/failed": 0,
+        **{f"prefix_mismatch/{kind}": 0 for kind in BreakKind},
     }
     assert counted(pair(0), GROUP) == expected
     assert counted(pair(0), ALONE) == expected | {"tokens_forwarded": 12, "tokens_distinct": 12, "branches": 2}

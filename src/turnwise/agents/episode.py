@@ -16,7 +16,7 @@ import numpy as np
 from renderers import Renderer
 
 from turnwise.errors import RenderError
-from turnwise.text import Dialogue
+from turnwise.text import Dialogue, explain
 from turnwise.types import (
     Completion,
     Engine,
@@ -140,19 +140,20 @@ class _Episode:
         assert self.session is not None
         completion = await self.engine.step(self.session, new, min(room, self.sampling.max_tokens))
         self._spent("model", began)
-        self.trajectory.turns.append(
-            Turn(
-                prompt_ids=prompt,
-                completion_ids=completion.ids,
-                logprobs=completion.logprobs,
-                policy_versions=completion.policy_versions,
-                stop_reason=completion.stop_reason,
-                attribution=dialogue.attribution,
-                support=completion.support,
-                events=completion.events,
-                temperature=self.sampling.temperature,
-            )
+        turn = Turn(
+            prompt_ids=prompt,
+            completion_ids=completion.ids,
+            logprobs=completion.logprobs,
+            policy_versions=completion.policy_versions,
+            stop_reason=completion.stop_reason,
+            attribution=dialogue.attribution,
+            support=completion.support,
+            events=completion.events,
+            temperature=self.sampling.temperature,
         )
+        turns, messages = self.trajectory.turns, dialogue.messages
+        turn.prefix = explain(turn, turns, messages, self.renderer, condensed=dialogue.condensed)
+        turns.append(turn)
         return completion
 
     async def _unread(self, prompt: np.ndarray) -> list[int]:

@@ -15,6 +15,7 @@ from turnwise.errors import ConfigError, TurnwiseError
 
 COMMANDS = {
     "train": "train a model: play episodes, learn from them, save checkpoints",
+    "inspect": "a run in the terminal: its numbers, why prefixes broke, its tokens",
     "doctor": "is sampling and training of a model exact?",
     "bench": "measure side by side with peers",
 }

@@ -170,6 +170,10 @@ class TrainConfig(Section):
     """What is merged into one tree: each trajectory alone, or all siblings of a task."""
     threads: Count = 0
     """CPU threads for torch; 0 leaves torch's own choice."""
+    export_tokens: Count = 0
+    """Steps between two exports of every token with all its numbers, for `turnwise inspect RUN --tokens`; 0 is off."""
+    warn_breaks: Fraction = 0.05
+    """Share of a step's turns whose prefix may break in a way that nobody meant before the run says so; 1 is never."""
 
     @model_validator(mode="after")
     def _updates_divide(self) -> Self:

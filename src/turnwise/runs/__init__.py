@@ -1,7 +1,7 @@
 """The run folder: numbers, events, checkpoints, rollouts and the report of one run."""
 
-from turnwise.runs import checkpoint, report, rollouts
+from turnwise.runs import breaks, checkpoint, report, rollouts, tokens
 from turnwise.runs.folder import RunFolder
 from turnwise.runs.resume import check_same
 
-__all__ = ["RunFolder", "check_same", "checkpoint", "report", "rollouts"]
+__all__ = ["RunFolder", "breaks", "check_same", "checkpoint", "report", "rollouts", "tokens"]

@@ -25,6 +25,12 @@ def step_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def by_step(folder: Path) -> dict[int, Path]:
+    """The files of a subfolder that belong to a step, in order."""
+    found = ((step_of(path), path) for path in folder.glob("*.parquet"))
+    return dict(sorted((step, path) for step, path in found if step is not None))
+
+
 class RunFolder:
     """A run's folder. `torn` says how many torn last lines were dropped when each file was last read."""
 
@@ -76,6 +82,14 @@ class RunFolder:
         """Where the trajectories of a step belong."""
         return self.rollouts / f"step-{step:06d}.parquet"
 
+    @property
+    def token_tables(self) -> Path:
+        return self.path / "tokens"
+
+    def tokens(self, step: int) -> Path:
+        """Where the token export of a step belongs."""
+        return self.token_tables / f"step-{step:06d}.parquet"
+
     def write_config(self, toml: str) -> None:
         """Write the run's config, whole or not at all."""
         disk.replace(self.config, lambda p: _text(p, toml))
@@ -115,14 +129,15 @@ class RunFolder:
         kept = [line for line in lines if line["step"] <= step]
         disk.replace(self.path / "metrics.jsonl", lambda p: _text(p, "".join(f"{disk.encode(k)}\n" for k in kept)))
         rollouts = _later(self.rollouts, step)
-        for path in rollouts:
+        tokens = _later(self.token_tables, step)
+        for path in (*rollouts, *tokens):
             path.unlink()
         checkpoints = _later(self.checkpoints, step)
         for path in checkpoints:
             aside = path.with_name(f"undone-{path.name}")
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
-        for leftover in (*self.path.glob(".tmp-*"), *self.rollouts.glob(".tmp-*")):
+        for leftover in (*self.path.glob(".tmp-*"), *self.rollouts.glob(".tmp-*"), *self.token_tables.glob(".tmp-*")):
             leftover.unlink()
         disk.sync(self.rollouts)
         disk.sync(self.checkpoints)
@@ -131,6 +146,7 @@ class RunFolder:
             step=step,
             metrics_dropped=len(lines) - len(kept),
             rollouts_dropped=[p.name for p in rollouts],
+            tokens_dropped=[p.name for p in tokens],
             checkpoints_renamed=[p.name for p in checkpoints],
         )
 
@@ -145,7 +161,7 @@ class RunFolder:
 
 
 def _later(folder: Path, step: int) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if (found := step_of(path)) is not None and found > step)
+    return sorted(path for path in folder.glob("*") if (found := step_of(path)) is not None and found > step)
 
 
 def _text(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from turnwise.runs import chat, curves, disk, page, rollouts
 from turnwise.runs.axes import short
-from turnwise.runs.folder import RunFolder, step_of
+from turnwise.runs.folder import RunFolder, by_step
 
 WARNINGS = {"warning", "error", "non_finite", "torn_line"}
 """Kinds of events that stand under Warnings; the others are folded."""
@@ -178,10 +178,10 @@ def _said(event: Line) -> str:
 
 def _episodes(folder: RunFolder) -> str:
     """The best, the median and the worst episode of the last rollout file."""
-    files = [(step, path) for path in folder.rollouts.glob("*.parquet") if (step := step_of(path)) is not None]
+    files = by_step(folder.rollouts)
     if not files:
         return ""
-    step, path = max(files)
+    step, path = max(files.items())
     ranked = sorted(rollouts.load(path), key=lambda t: -t.reward)
     middle = len(ranked) // 2
     places = {"Best": 0, "Median": middle, "Worst": len(ranked) - 1}

@@ -9,7 +9,15 @@ from typing import Any
 from turnwise.errors import ConfigError
 from turnwise.runs.folder import RunFolder
 
-MAY_CHANGE = {"name", "out", "train.steps", "checkpoint.every", "checkpoint.keep"}
+MAY_CHANGE = {
+    "name",
+    "out",
+    "train.steps",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "train.export_tokens",
+    "train.warn_breaks",
+}
 """What a resumed run may be told anew: nothing that changes the numbers of its steps."""
 
 

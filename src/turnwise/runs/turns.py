@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnwise.runs import events
-from turnwise.types import Attribution, Ids, Support, Turn, TurnStop
+from turnwise.types import Attribution, Break, BreakKind, Ids, Support, Turn, TurnStop, shared
 
 NONE = np.zeros(0, np.int32)
 ARRAYS = ("prompt_ids", "completion_ids", "logprobs", "policy_versions", "support_ids", "support_offsets")
@@ -45,6 +45,7 @@ def pack(trajectories: Sequence[Sequence[Turn]]) -> pa.ListArray:
         "support_offsets": _lists([t.support.offsets if t.support else None for t in turns], np.int32),
         "attribution": _pack_attributions(turns, before),
         **_pack_events(turns, before),
+        "prefix": _pack_prefixes(turns),
     }
     return pa.ListArray.from_arrays(_offsets([len(own) for own in trajectories]), _struct(fields))
 
@@ -64,36 +65,29 @@ def _turns_before(turns: Sequence[Turn]) -> Iterator[Turn | None]:
 
 
 def _history(turn: Turn | None) -> Ids:
-    return NONE if turn is None else np.concatenate([turn.prompt_ids, turn.completion_ids])
+    return NONE if turn is None else turn.ids
 
 
 def _named(turn: Turn | None) -> Attribution:
     return NO_NAMES if turn is None or turn.attribution is None else turn.attribution
 
 
-def _shared(a: Any, b: Any) -> int:
-    """How many leading entries are equal: 2 for [5 6 7] and [5 6 9 9]."""
-    n = min(len(a), len(b))
-    differ = np.flatnonzero(a[:n] != b[:n])
-    return int(differ[0]) if len(differ) else n
-
-
 def _pack_prompts(turns: Sequence[Turn], before: Sequence[Turn | None]) -> dict[str, pa.Array]:
-    shared = [_shared(t.prompt_ids, _history(b)) for t, b in zip(turns, before, strict=True)]
-    rest = [t.prompt_ids[n:] for t, n in zip(turns, shared, strict=True)]
-    return {"prompt_shared": pa.array(shared, pa.int32()), "prompt_ids": _lists(rest, np.int32)}
+    kept = [shared(t.prompt_ids, _history(b)) for t, b in zip(turns, before, strict=True)]
+    rest = [t.prompt_ids[n:] for t, n in zip(turns, kept, strict=True)]
+    return {"prompt_shared": pa.array(kept, pa.int32()), "prompt_ids": _lists(rest, np.int32)}
 
 
 def _pack_attributions(turns: Sequence[Turn], before: Sequence[Turn | None]) -> pa.StructArray:
     whole = [_named(t) for t in turns]
     pairs = list(zip(whole, [_named(b) for b in before], strict=True))
-    shared = [min(_shared(w.message, b.message), _shared(w.body, b.body)) for w, b in pairs]
+    kept = [min(shared(w.message, b.message), shared(w.body, b.body)) for w, b in pairs]
     names_shared = [min(_shared_names(w.roles, b.roles), _shared_names(w.tools, b.tools)) for w, b in pairs]
     names = pa.list_(pa.string())
     fields = {
-        "shared": pa.array(shared, pa.int32()),
-        "message": _lists([w.message[n:] for w, n in zip(whole, shared, strict=True)], np.int32),
-        "body": _lists([w.body[n:] for w, n in zip(whole, shared, strict=True)], np.int8),
+        "shared": pa.array(kept, pa.int32()),
+        "message": _lists([w.message[n:] for w, n in zip(whole, kept, strict=True)], np.int32),
+        "body": _lists([w.body[n:] for w, n in zip(whole, kept, strict=True)], np.int8),
         "names_shared": pa.array(names_shared, pa.int32()),
         "roles": pa.array([w.roles[n:] for w, n in zip(whole, names_shared, strict=True)], names),
         "tools": pa.array([w.tools[n:] for w, n in zip(whole, names_shared, strict=True)], names),
@@ -110,9 +104,21 @@ def _shared_names(a: Sequence[object], b: Sequence[object]) -> int:
 
 def _pack_events(turns: Sequence[Turn], before: Sequence[Turn | None]) -> dict[str, pa.Array]:
     """Every turn names all events so far, so that a turn stores those that are new in it."""
-    shared = [_shared_names(t.events, b.events if b else ()) for t, b in zip(turns, before, strict=True)]
-    rest = [events.dump(t.events[n:]) for t, n in zip(turns, shared, strict=True)]
-    return {"events_shared": pa.array(shared, pa.int32()), "events": pa.array(rest, pa.string())}
+    kept = [_shared_names(t.events, b.events if b else ()) for t, b in zip(turns, before, strict=True)]
+    rest = [events.dump(t.events[n:]) for t, n in zip(turns, kept, strict=True)]
+    return {"events_shared": pa.array(kept, pa.int32()), "events": pa.array(rest, pa.string())}
+
+
+def _pack_prefixes(turns: Sequence[Turn]) -> pa.StructArray:
+    found = [t.prefix or Break(BreakKind.CLEAN, 0, 0) for t in turns]
+    fields = {
+        "kind": pa.array([p.kind.value for p in found], pa.string()),
+        "turn": pa.array([p.turn for p in found], pa.int32()),
+        "at": pa.array([p.at for p in found], pa.int32()),
+        "old": pa.array([p.old for p in found], pa.string()),
+        "new": pa.array([p.new for p in found], pa.string()),
+    }
+    return _struct(fields, absent=[t.prefix is None for t in turns])
 
 
 def _struct(fields: dict[str, pa.Array], absent: Sequence[bool] | None = None) -> pa.StructArray:
@@ -147,6 +153,7 @@ def _rows(column: pa.StructArray) -> Iterator[dict[str, Any]]:
         **{name: column.field(name).to_pylist() for name in PLAIN},
         **{name: _split(names.field(name)) for name in ("message", "body")},
         **{name: names.field(name).to_pylist() for name in ("shared", "names_shared", "roles", "tools")},
+        "prefix": column.field("prefix").to_pylist(),
         "attributed": names.is_valid().to_pylist(),
         "supported": column.field("support_offsets").is_valid().to_pylist(),
     }
@@ -178,7 +185,13 @@ def _turn(row: dict[str, Any], before: Turn | None) -> Turn:
         agent=row["agent"],
         reward=row["reward"],
         metrics=dict(row["metrics"]),
+        prefix=None if row["prefix"] is None else break_of(row["prefix"]),
     )
+
+
+def break_of(row: dict[str, Any]) -> Break:
+    """A break from the values of its struct."""
+    return Break(BreakKind(row["kind"]), row["turn"], row["at"], row["old"], row["new"])
 
 
 def _attribution(row: dict[str, Any], before: Attribution) -> Attribution:

@@ -34,6 +34,7 @@ class Dialogue:
     """Holds the messages, the latest prompt with its attribution, and the reply that was sampled from it.
 
     In turn: `add` messages, sample from `prompt_ids`, hand the tokens to `reply`, `add` what the environment answers.
+    An agent that rewrites `messages` sets `condensed`: the next prompt is drawn from them alone.
     """
 
     def __init__(self, renderer: Renderer, tools: Sequence[Tool] | None = None) -> None:
@@ -45,6 +46,7 @@ class Dialogue:
         self._body: Bodies = np.zeros(0, np.int8)
         self._past: Past | None = None
         self._calls = 0
+        self.condensed = False
 
     @property
     def clean(self) -> bool:
@@ -72,9 +74,9 @@ class Dialogue:
         self.prompt_ids = np.array(bridged.token_ids, np.int32)
 
     def _bridge(self) -> RenderedTokens | None:
-        """Past tokens and the messages since, attributed; None where there is no past or the renderer cannot."""
+        """Past tokens and the messages since, attributed; None where none stands or the renderer cannot."""
         past = self._past
-        if past is None:
+        if past is None or self.condensed:
             return None
         new: Any = self.messages[past.messages :]
         ids = past.ids.tolist()
@@ -103,6 +105,7 @@ class Dialogue:
             message[FAILED] = [{"status": str(call.status), "raw": call.raw, "name": call.name} for call in bad]
         self.messages.append(message)
         seen = np.concatenate([self.prompt_ids, np.array(ids, np.int32)])
+        self.condensed = False
         self._past = Past(seen, len(self.prompt_ids), self._owner, self._body, len(self.messages))
         return message
 

@@ -9,7 +9,7 @@ from turnwise.config.run import TrainConfig
 from turnwise.rows import Row, pack, weigh
 from turnwise.train.reduce import reduce
 from turnwise.trees import Tree, merge
-from turnwise.types import Floats, Trajectory
+from turnwise.types import BreakKind, Floats, Trajectory
 
 
 def batch(
@@ -68,7 +68,10 @@ def _shared(trajectories: Sequence[Trajectory], numbers: Sequence[int], share: s
 
 def _turns(trajectories: Sequence[Trajectory]) -> Counter[str]:
     turns = [turn for t in trajectories for turn in t.turns]
-    return Counter(
+    counts = Counter(
         turns=len(turns),
         tokens_by_turn=sum(len(t.prompt_ids) + len(t.completion_ids) for t in turns),
+        **{f"prefix_mismatch/{kind}": 0 for kind in BreakKind},
     )
+    counts.update(f"prefix_mismatch/{turn.prefix.kind}" for turn in turns if turn.prefix is not None)
+    return counts

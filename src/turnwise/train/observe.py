@@ -8,7 +8,7 @@ from torch import Tensor
 from turnwise.losses import Result
 from turnwise.model import Scores
 from turnwise.train.tally import Tally
-from turnwise.types import Entries
+from turnwise.types import Entries, Floats
 
 
 @torch.no_grad()
@@ -30,6 +30,18 @@ def observe(e: Entries, scores: Scores, loss: Tensor, result: Result, version: i
         tally.add(n, {"policy/reference_kl": _k3(apart_E).sum()})
     if e.bonus is not None:
         tally.add(n, {"oracle/bonus": torch.tensor(float(e.bonus.sum()))})
+
+
+def each(scores: Scores, result: Result) -> dict[str, Floats]:
+    """What was found for every entry, as arrays [E]; a mark is called by the last part of its metric's name."""
+    marks = {name.rpartition("/")[2]: marks for name, marks in result.marks.items()}
+    found = {
+        "trainer_logp": scores.logp_E,
+        "entropy": scores.entropy_E,
+        "plain_logp": scores.plain_logp_E,
+        "plain_entropy": scores.plain_entropy_E,
+    }
+    return {name: values.detach().float().cpu().numpy() for name, values in (found | marks).items()}
 
 
 def _mismatch(same_E: Tensor, shift_E: Tensor, kl_E: Tensor, tally: Tally) -> None:

@@ -19,9 +19,9 @@ from turnwise.errors import RunError
 from turnwise.losses import Loss
 from turnwise.model import Policy, Scores, row_attention, score
 from turnwise.model.logp import Support as TokenSupport
-from turnwise.rows import Row
+from turnwise.rows import Row, Seen
 from turnwise.train.numbers import numbers
-from turnwise.train.observe import observe
+from turnwise.train.observe import each, observe
 from turnwise.train.reference import reference_kl
 from turnwise.train.tally import Tally
 from turnwise.types import Support
@@ -45,16 +45,22 @@ class Trainer:
         )
 
     def update(
-        self, rows: Sequence[Row], step: int, tally: Tally, progress: Callable[[int, int], None] = lambda d, t: None
+        self,
+        rows: Sequence[Row],
+        step: int,
+        tally: Tally,
+        progress: Callable[[int, int], None] = lambda d, t: None,
+        seen: list[Seen] | None = None,
     ) -> None:
-        """One optimizer step over `rows`; `step` sets the learning rate; `tally` collects metrics."""
+        """One optimizer step over `rows`; `step` sets the learning rate; `tally` collects metrics, and `seen`, if
+        given, what was found for every entry."""
         rate = learning_rate(self.config, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         entries = max(1, sum(len(r.entries) for r in rows))
         self.optimizer.zero_grad(set_to_none=True)
         for done, row in enumerate(rows, 1):
-            (self._loss(row, tally) / entries).backward()
+            (self._loss(row, tally, seen) / entries).backward()
             progress(done, len(rows))
         norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.config.max_grad_norm)
         if not bool(norm.isfinite()):
@@ -69,13 +75,15 @@ class Trainer:
         tally.high("optim/grad_norm", float(norm))
         tally.high("optim/lr", rate)
 
-    def _loss(self, row: Row, tally: Tally) -> Tensor:
+    def _loss(self, row: Row, tally: Tally, seen: list[Seen] | None = None) -> Tensor:
         scores, e, add = score_row(self.policy, row), row.entries, self.options
         result = self.loss(scores.logp_E, numbers(e, add.tis_cap, self.policy.device))
         loss = result.loss - add.entropy * scores.entropy_E.sum() if add.entropy else result.loss
         if add.reference_kl:
             loss = loss + add.reference_kl * reference_kl(scores.logp_E, e)
         observe(e, scores, loss, result, self.version, tally)
+        if seen is not None:
+            seen.append(Seen(row, each(scores, result)))
         return loss
 
     def state(self) -> dict[str, Any]:

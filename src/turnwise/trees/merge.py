@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turnwise.errors import DataError
-from turnwise.types import Entries, Ids, Support, Trajectory, Turn, TurnPath
+from turnwise.types import Entries, Ids, Support, Trajectory, Turn, TurnPath, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def merge(trajectories: Sequence[Trajectory], numbers: Sequence[int] | None = No
     for number, trajectory in zip(numbers or range(len(trajectories)), trajectories, strict=True):
         for index, turn in enumerate(trajectory.turns):
             _checked(turn, index)
-            path = build.add(np.concatenate([turn.prompt_ids, turn.completion_ids]))
+            path = build.add(turn.ids)
             build.sampled.append(_Sampled(int(path[-1]), path[len(turn.prompt_ids) :], turn, number, index))
     return build.trees()
 
@@ -104,9 +104,7 @@ class _Builder:
 
     def _match(self, branch: _Branch, ids: Ids) -> int:
         """How many leading tokens agree."""
-        n = min(branch.end - branch.start, len(ids))
-        unlike = np.flatnonzero(self.store[branch.start : branch.start + n] != ids[:n])
-        return int(unlike[0]) if len(unlike) else n
+        return shared(self.store[branch.start : branch.end], ids)
 
     def _append(self, branch: _Branch, ids: Ids) -> tuple[int, int]:
         """Store new tokens: the last leaf grows, any other branch gets a child."""
