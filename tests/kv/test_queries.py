@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.kv.queries import SOURCES, Stored, own, pooled, spaced, suffix
@@ -37,6 +37,7 @@ def stored(m: int = 12, inside: tuple[int, int] = (2, 8)) -> tuple[Stored, torch
 
 
 @given(st.integers(0, 3000), st.integers(-3000, 3000))
+@settings(deadline=None)
 def test_turning_composes(position, by):
     raw = torch.randn(2, 1, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     turned = turn(rotated(raw, torch.tensor([position])), torch.tensor([by]), FREQ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.errors import EngineError
@@ -69,6 +69,7 @@ def test_after_an_event_what_follows_moves_up_and_turns_inside_no_longer_stand()
 
 
 @given(st.integers(0, 20), st.lists(st.integers(1, 30), max_size=6), st.data())
+@settings(deadline=None)
 def test_columns_counted_are_those_of_a_list(protected_columns, sizes, data):
     """The same on a list of cells, each the number of its turn, or a slot."""
     cells: list[object] = [-1] * protected_columns + [i for i, size in enumerate(sizes) for _ in range(size)]
@@ -84,6 +85,7 @@ def test_columns_counted_are_those_of_a_list(protected_columns, sizes, data):
 
 
 @given(st.integers(0, 300), st.integers(0, 20), st.integers(0, 40), st.integers(1, 50), st.integers(0, 50))
+@settings(deadline=None)
 def test_asking_until_none_ends_and_never_takes_what_is_protected(columns, prefix, tail, window, limit):
     held, rule = Held(columns + prefix, prefix), Budget(limit, window, tail, ratio=0.5)
     while (region := budget(held, rule)) is not None:
