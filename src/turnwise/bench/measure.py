@@ -15,10 +15,12 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from turnwise.errors import RunError
 
+STATUS = Path("/proc/self/status")
+Result = TypeVar("Result")
 Figures = dict[str, float]
 Step = Callable[[], Figures]
 """Does the work once and returns what is to be known of it; how long it took is measured around it."""
@@ -153,11 +155,27 @@ def _trim() -> None:
         libc.malloc_trim(0)
 
 
+def extra_mb(work: Callable[[], Result]) -> tuple[Result, float | None]:
+    """What work returns, and how much resident memory it took at most beyond what was held before, in MiB; None where
+    the system does not tell."""
+    _trim()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return work(), None
+    before = _status_mb("VmRSS")
+    result = work()
+    return result, _status_mb("VmHWM") - before
+
+
+def _status_mb(name: str) -> float:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) / 1024
+
+
 def peak_mb() -> float:
     """The most resident memory this process ever held, in MiB; Linux's other count would include its parent's."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
+    if STATUS.exists():
+        return _status_mb("VmHWM")
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size / 2**20 if sys.platform == "darwin" else size / 1024

@@ -8,8 +8,12 @@ D head width; more dimensions may lead. fp32 inside, or fp64 when given.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+from turnwise.kv.part import Gist, Part, join
 
 Region = tuple[int, int]
 """The columns [start, end) that are compacted, among those visible."""
@@ -37,6 +41,35 @@ def slot_map(
 def slots(k_KMD: Tensor, v_KMD: Tensor, keep_KT: Tensor, B_KTM: Tensor) -> tuple[Tensor, Tensor]:
     """Slot keys C1_KTD, the kept ones as they are, and slot values C2_KTD = B @ v."""
     return take(k_KMD, keep_KT), B_KTM @ v_KMD.to(B_KTM.dtype)
+
+
+class Fit(NamedTuple):
+    """Slot values, and how much of the attention over everything visible they miss, relative to it, a head."""
+
+    values_KTD: Tensor
+    residual_K: Tensor
+
+
+def fit(inside: Gist, outside: Gist, kept: Part, v_KTD: Tensor, ridge: float) -> Fit:
+    """The values `slot_map` gives, without its map: what eviction would lose, regressed on the mass of the slots."""
+    _, full_KND = join(inside, outside)
+    mass_KN1, left_KND = join(kept, outside)
+    lost_KND = full_KND - left_KND
+    x_KNT = kept.p_KNC * (kept.mass_KN1 - mass_KN1).exp()
+    added_KTD = solve(x_KNT, ridge, x_KNT.mT @ lost_KND)
+    return Fit(v_KTD + added_KTD, _relative(lost_KND - x_KNT @ added_KTD, full_KND))
+
+
+def untouched(inside: Gist, outside: Gist, kept: Part, v_KTD: Tensor) -> Fit:
+    """The values of the kept keys as they are."""
+    (_, full_KND), (_, left_KND) = join(inside, outside), join(kept, outside)
+    return Fit(v_KTD, _relative(full_KND - left_KND, full_KND))
+
+
+def _relative(off_KND: Tensor, full_KND: Tensor) -> Tensor:
+    """|off| / |full| over queries and width; 0 where both are."""
+    sizes = [x.square().sum((-2, -1)).sqrt() for x in (off_KND, full_KND)]
+    return sizes[0] / (sizes[1] + torch.finfo(sizes[1].dtype).tiny)
 
 
 def staying(keep_KT: Tensor, inside: Region, columns: int) -> Tensor:
