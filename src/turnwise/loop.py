@@ -26,8 +26,8 @@ from turnwise.evals import held_out
 from turnwise.model import parameters
 from turnwise.parts import Parts, assemble
 from turnwise.reporter import Reporter, Silent
-from turnwise.rows import Seen
-from turnwise.train import Tally, batch, judge
+from turnwise.rows import Row, Seen
+from turnwise.train import Silence, Tally, batch, judge
 from turnwise.trees import advantages
 from turnwise.types import Sampling, Task, Trajectory
 from turnwise.weights import publish
@@ -73,6 +73,7 @@ class Cycle:
         self.stop = stop
         self.began = began
         self.idle = 0
+        self.silence = Silence(parts.echo) if parts.echo else None
         self.warned = {event["prefix"] for event in folder.events() if "prefix" in event}
 
     async def run(self, done: int) -> dict[str, float]:
@@ -121,12 +122,13 @@ class Cycle:
         advantage = advantages(trajectories, self.config.advantage)
         tally, account = Tally(), Counter[str]()
         shares = [
-            batch(trajectories, advantage, members, self.config.train, self.config.loss.reduction)
+            batch(trajectories, advantage, members, self.config.train, self.config.loss.reduction, self.parts.echo)
             for members in _shares(trajectories, self.config.train.updates)
         ]
         for _, counts in shares:
             account.update(counts)
-        judged = [judge(rows, self.parts.judges) for rows, _ in shares if rows]
+        told: Counter[str] = Counter()
+        judged = [self._judged(rows, trajectories, told) for rows, _ in shares if rows]
         seen, every = list[Seen](), self.config.train.export_tokens
         exports = bool(every) and (number + 1) % every == 0
         for n, rows in enumerate(judged * self.config.train.passes):
@@ -136,12 +138,22 @@ class Cycle:
             runs.tokens.save(self.folder.tokens(number + 1), number + 1, trajectories, seen, self._text)
         publish(self.parts.engine, self.parts.trainer.version)
         forwarded = max(account["tokens_distinct"], 1)
-        samples = {f"samples/{name}": float(n) for name, n in account.items()}
-        return {**tally.metrics(), **samples, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
+        samples = {name if name.startswith("echo/") else f"samples/{name}": float(n) for name, n in account.items()}
+        return {**tally.metrics(), **samples, **told, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
+
+    def _judged(self, rows: list[Row], trajectories: Sequence[Trajectory], told: Counter[str]) -> list[Row]:
+        """What others say of the rows, the oracle among them, before the step's first update."""
+        judged = judge(rows, self.parts.judges)
+        if self.parts.oracle:
+            judged, counts = self.parts.oracle.add(judged, trajectories)
+            told.update(counts)
+        return judged
 
     def _heed(self, metrics: Mapping[str, float]) -> None:
-        """Say so when nothing was learnt for a while, or when prefixes break in a way that nobody meant."""
-        self.idle = 0 if metrics["samples/tokens_trained"] else self.idle + 1
+        """Say so when nothing was learnt for a while, or when prefixes break in a way that nobody meant; stop when
+        nothing echoes that should."""
+        echoes = self.silence.heed(metrics) if self.silence else False
+        self.idle = 0 if echoes or metrics["samples/tokens_trained"] else self.idle + 1
         if self.idle == IDLE_STEPS:
             self._warn(f"{IDLE_STEPS} steps without a gradient: in no group did siblings' rewards differ")
         for kind, text in runs.breaks.warnings(metrics, self.config.train.warn_breaks).items():

@@ -16,11 +16,14 @@ from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
 from turnwise.envs.corpus import corpus
 from turnwise.envs.find import Environment
+from turnwise.envs.tools import tool_names
 from turnwise.errors import ConfigError
+from turnwise.imports import nearest
 from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
 from turnwise.text import choose
-from turnwise.train import Judges, Trainer
+from turnwise.train import Judges, Oracle, Trainer
+from turnwise.trees.echo import Rule
 from turnwise.types import Sampling
 
 CORPUS_EPISODES = 100
@@ -39,6 +42,8 @@ class Parts:
     engine: LocalEngine
     trainer: Trainer
     judges: Judges
+    echo: Rule | None
+    oracle: Oracle | None
     sampling: Sampling
     limits: Limits
 
@@ -61,6 +66,7 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         torch.set_num_threads(config.train.threads)
     environment = find(config.env.id, config.env.args)
     tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
+    echo = _echo(config, tasks)
     policy = _policy(config, tasks) if weights is None else load(str(weights), config.dtype, config.device)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
     return Parts(
@@ -72,9 +78,26 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         engine=LocalEngine(policy),
         trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss),
         judges=_judges(config, policy, tasks),
+        echo=echo,
+        oracle=Oracle(config.oracle, policy, renderer, config.train.row_tokens) if config.oracle.coef else None,
         sampling=sampling(config.env.sampling, renderer),
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
     )
+
+
+def _echo(config: RunConfig, tasks: TaskSet) -> Rule | None:
+    """What echoes; a tool that no tool of the environment is called would silently select nothing."""
+    if config.env.echo is None:
+        return None
+    wanted = (config.env.echo.tool and config.env.echo.tool.tool_names) or []
+    names = asyncio.run(tool_names(tasks, config.seed)) if wanted else []
+    for wrong in [name for name in wanted if name not in names]:
+        there = f"its tools are {names}" if names else "it has no tools"
+        raise ConfigError(
+            f"found {wrong!r} in env.echo.tool.tool_names; expected tools of {config.env.id}: {there}"
+            f"{nearest(wrong, names)}"
+        )
+    return Rule.of(config.env.echo)
 
 
 def _policy(config: RunConfig, tasks: TaskSet) -> Policy:

@@ -7,7 +7,7 @@ C completion tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -297,13 +297,17 @@ class Task:
 
 @dataclass(slots=True)
 class Observation:
-    """What an environment says: new messages, the reward of the last action, and whether the episode is over."""
+    """What an environment says: new messages, the reward of the last action, and whether the episode is over.
+
+    `oracle`, said at the start if ever, is what the policy is not told: messages that make the task easy.
+    """
 
     messages: list[Message] = field(default_factory=list)
     tools: list[Tool] | None = None
     reward: float = 0.0
     done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    oracle: list[Message] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -322,6 +326,7 @@ class Trajectory:
     stop_reason: EpisodeStop = EpisodeStop.DONE
     error: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    oracle: list[Message] = field(default_factory=list)
 
     @property
     def sampled_tokens(self) -> int:
@@ -370,6 +375,60 @@ class Entries:
         columns = {name: [getattr(p, name) for p in parts] for name in names}
         arrays: dict[str, Any] = {name: None if c[0] is None else np.concatenate(c) for name, c in columns.items()}
         return Entries(**arrays, support=Support.join([p.support for p in parts]))
+
+
+Names = NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Tokens that are learnt by cross-entropy, each at most once for a group. Arrays [M], sorted by `source`.
+
+    `at` is the token's index in its tree or row, `source` the token that predicts it. `alpha` is as configured and
+    `weight` what its loss is multiplied by, `turn` of `trajectory` the turn that read it. `tool` is "" where no tool
+    wrote it.
+    """
+
+    at: Ids
+    source: Ids
+    alpha: Floats
+    weight: Floats
+    trajectory: Ids
+    turn: Ids
+    role: Names
+    tool: Names
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Echo:
+        """The tokens at `index` (numbers or a mask), in that order."""
+        return Echo(*(getattr(self, f.name)[index] for f in fields(self)))
+
+    def moved(self, by: int) -> Echo:
+        """The same tokens in a row where their tree begins at `by`."""
+        return replace(self, at=self.at + np.int32(by), source=self.source + np.int32(by))
+
+    def named(self) -> dict[str, NDArray[np.bool_]]:
+        """Which tokens each role and each tool wrote; a tool that is called like a role stands as `tool:user`."""
+        roles, tools = np.unique(self.role).tolist(), [t for t in np.unique(self.tool).tolist() if t]
+        named = {f"tool:{t}" if t in ECHO_ROLES else t: self.tool == t for t in tools}
+        return {role: self.role == role for role in roles} | named
+
+    @staticmethod
+    def join(parts: Sequence[Echo]) -> Echo:
+        """Concatenate; `at` and `source` must point into the same tokens already."""
+        listed = [Echo.none(), *parts]
+        return Echo(*(np.concatenate([getattr(p, f.name) for p in listed]) for f in fields(Echo)))
+
+    @staticmethod
+    def none() -> Echo:
+        ids, floats, names = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.str_)
+        return Echo(ids, ids, floats, floats, ids, ids, names, names)
+
+
+ECHO_ROLES = ("system", "user", "tool", "assistant")
+"""Roles whose text may be learnt by cross-entropy."""
 
 
 @dataclass(frozen=True, slots=True)

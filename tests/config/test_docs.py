@@ -18,12 +18,13 @@ def test_every_key_has_a_meaning():
 
 
 def test_sections_come_outermost_first():
-    names = [(part.name, part.tag) for part in parts(RunConfig)][:7]
+    names = [(part.name, part.tag) for part in parts(RunConfig)][:13]
     expected = [
         ("", None),
         ("tiny", None),
         ("env", None),
         ("env.sampling", None),
+        *[(f"env.echo{below}", None) for below in ("", ".system", ".user", ".tool", ".assistant", ".filter")],
         ("advantage", None),
         ("oracle", None),
     ]

@@ -89,6 +89,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
         seed=draw(st.integers(-(2**63), 2**63 - 1)),
         turns=turns,
         messages=draw(st.lists(JSON, max_size=2)),
+        oracle=draw(st.lists(JSON, max_size=2)),
         reward=draw(st.floats(allow_nan=False)),
         metrics=draw(NUMBERS),
         stop_reason=draw(st.sampled_from(EpisodeStop)),

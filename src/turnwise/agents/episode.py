@@ -91,7 +91,7 @@ class _Episode:
         """Observe, reply, act; returns why it ended."""
         seen = await self._env(self.env.start(self.trajectory.task))
         dialogue = Dialogue(self.renderer, tools=seen.tools)
-        self.trajectory.messages = dialogue.messages
+        self.trajectory.messages, self.trajectory.oracle = dialogue.messages, seen.oracle
         self._score(seen)
         limit = None
         while not seen.done:

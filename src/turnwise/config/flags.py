@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel
 
@@ -124,9 +124,15 @@ def _known(key: Key, values: list[str], flags: Flags) -> int:
     if key.container in (list, dict) and used and used[0][:1] in {"[", "{"} and _json(used[0]) is None:
         flags.mistakes.append(f"{key.name} (flag): found {used[0]!r}; expected JSON, or words without brackets")
     else:
-        flags.settings += [f"--{key.name.replace('_', '-')}", *used]
+        flags.settings += [f"--{key.name.replace('_', '-')}", *_listed(key, used)]
     flags.given.add(key.name)
     return len(used)
+
+
+def _listed(key: Key, words: list[str]) -> list[str]:
+    """A list that may be absent is handed on as one word of JSON, since a second one would not be read."""
+    whole = key.container is not list or get_origin(key.type) is list or words[0][:1] == "["
+    return words if whole else [json.dumps(words)]
 
 
 def _inside(table: Key, name: str, values: list[str], flags: Flags) -> int:

@@ -36,7 +36,8 @@ class Key:
     @property
     def container(self) -> Any:
         """list, dict, bool or None: how its flag reads the words after it."""
-        plain = get_origin(self.type) or self.type
+        inside = [i for i in _options(self.type) if i is not type(None)]
+        plain = get_origin(inside[0]) or inside[0] if len(inside) == 1 else None
         return plain if plain in (list, dict, bool) else None
 
 
@@ -73,8 +74,12 @@ def parts(cls: type[BaseModel], name: str = "", tag: str | None = None, usual: b
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
     """The config classes a field may hold: none for a plain value, several for a tagged choice."""
-    options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    return [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
+    return [o for o in _options(annotation) if isinstance(o, type) and issubclass(o, BaseModel)]
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """What a union offers; anything else is its only option."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
 def tag_of(model: type[BaseModel]) -> str:

@@ -20,6 +20,7 @@ EXPECTED = {
     "too_short": "at least {min_length} values",
     "too_long": "at most {max_length} values",
     "missing": "a value",
+    "finite_number": "a finite number",
 }
 KINDS = {
     "int": "a whole number",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from turnwise.config.echo import EchoConfig
 from turnwise.config.loss import DppoConfig, LossConfig
 from turnwise.config.section import Section
 
@@ -91,6 +92,8 @@ class EnvConfig(Section):
     """Salt of that hash."""
     sampling: SamplingConfig = SamplingConfig()
     """How replies are drawn."""
+    echo: EchoConfig | None = None
+    """Tokens of the environment that are learnt by cross-entropy; left out, there are none."""
 
     @model_validator(mode="after")
     def _args_have_values(self) -> Self:
@@ -130,8 +133,9 @@ class AdvantageConfig(Section):
 
 
 class OracleConfig(Section):
-    """A bonus for tokens that the policy itself finds likelier when an environment tells it more: its `oracle`
-    messages, or `oracle` in a task's data, stand before the conversation when its replies are scored once more."""
+    """A bonus for tokens that the policy itself finds likelier when it is told more: the environment's `oracle`
+    messages, or `oracle` in a task's data (a text, or messages), stand before the conversation when its replies are
+    scored once more."""
 
     coef: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     """Weight of the bonus in the advantage; 0 is off."""
@@ -253,6 +257,11 @@ class RunConfig(Section):
             raise ValueError(
                 f"found oracle.coef {self.oracle.coef} with loss.type {self.loss.type}; expected 0: the bonus is part "
                 "of the advantage, which this loss does not read"
+            )
+        if self.loss.type in ("sft", "opd") and self.env.echo is not None:
+            raise ValueError(
+                f"found [env.echo] with loss.type {self.loss.type}; expected dppo, grpo, gspo, cispo or custom: "
+                "leave [env.echo] out"
             )
         if not self.name or "/" in self.name or self.name in {".", ".."}:
             raise ValueError(f"found name {self.name!r}; expected a plain folder name (set `out` for the folder above)")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnwise.trees import Tree
-from turnwise.types import Ids, TurnPath
+from turnwise.types import Echo, Entries, Ids, TurnPath
 
 LOST = "dropped/over_budget/right"
 SPLIT = "over_budget/trees_split"
@@ -65,9 +65,9 @@ def _rows(tree: Tree, first: int, end: int, budget: int) -> Ids:
 def _piece(tree: Tree, rows: Ids, first: int, end: int) -> Tree:
     """The tree that `rows` make, with the turns whose last token lies in [first, end)."""
     turns = [t for t in tree.turns if first < t.spans[-1, 1] <= end]
-    e = tree.entries
-    owned = np.isin(_turn(e.trajectory, e.turn), _turn([t.trajectory for t in turns], [t.turn for t in turns]))
-    mine = e.take(owned & np.isin(e.at, rows))
+    owned = _turn([t.trajectory for t in turns], [t.turn for t in turns])
+    mine = tree.entries.take(_owned(tree.entries, owned, rows))
+    echo = tree.echo.take(_owned(tree.echo, owned, rows))
     positions, until = tree.positions[rows], np.searchsorted(rows, tree.visible_until[rows]).astype(np.int32)
     return Tree(
         tree.ids[rows],
@@ -76,7 +76,13 @@ def _piece(tree: Tree, rows: Ids, first: int, end: int) -> Tree:
         replace(mine, at=_placed(rows, mine.at), source=_placed(rows, mine.source)),
         _branches(positions, until),
         tuple(_moved(t, rows) for t in turns),
+        replace(echo, at=_placed(rows, echo.at), source=_placed(rows, echo.source)),
     )
+
+
+def _owned(x: Entries | Echo, turns: NDArray[np.int64], rows: Ids) -> NDArray[np.bool_]:
+    """Which tokens belong to these turns and lie among the rows."""
+    return np.isin(_turn(x.trajectory, x.turn), turns) & np.isin(x.at, rows)
 
 
 def _turn(trajectory: ArrayLike, turn: ArrayLike) -> NDArray[np.int64]:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from turnwise.rows.cost import COST, Cost
 from turnwise.rows.cut import LOST, REPEATED, SPLIT, cut
 from turnwise.trees import Tree
-from turnwise.types import Entries, Floats, Ids, TurnPath
+from turnwise.types import Echo, Entries, Floats, Ids, TurnPath
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one forward pass reads: trees one after the other. Arrays [N]; `entries` and `turns` point into them."""
+    """What one forward pass reads: trees one after the other. Arrays [N]; `entries`, `turns`, `echo` point into it."""
 
     ids: Ids
     positions: Ids
     visible_until: Ids
     entries: Entries
     turns: tuple[TurnPath, ...]
+    echo: Echo = field(default_factory=Echo.none)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,17 +45,17 @@ def pack(
     ranks: int = 1,
     cost: Cost = COST,
 ) -> tuple[list[Row], Counter[str]]:
-    """Costliest trees first, each into the fullest row that still takes it. Trees without entries are left out.
+    """Costliest trees first, each into the fullest row that still takes it. Trees that teach nothing are left out.
 
     Lengths 5, 3, 3, 2 in rows of 6: (5), (3, 3), (2). For several ranks there are as many rows for each, and they are
     filled evenly by cost: for two ranks (5), (2), (3), (3). Returns rows and what was cut for the budget, by reason.
     """
     counts = Counter({LOST: 0, SPLIT: 0, REPEATED: 0})
     fitting: list[Tree] = []
-    for tree in (t for t in trees if len(t.entries)):
+    for tree in filter(_teaches, trees):
         pieces, cuts = cut(tree, budget)
         counts.update(cuts)
-        fitting += [piece for piece in pieces if len(piece.entries)]
+        fitting += filter(_teaches, pieces)
     fitting = [fitting[i] for i in np.argsort(-cost.each(fitting), kind="stable")]
     bins = _filled(fitting, budget)
     if ranks > 1 and fitting:
@@ -98,6 +99,11 @@ def _levelled(trees: Sequence[Tree], budget: int, least: int, ranks: int, cost: 
         count += ranks
 
 
+def _teaches(tree: Tree) -> bool:
+    """Whether any loss points into it."""
+    return bool(len(tree.entries) or len(tree.echo))
+
+
 def _row(trees: Sequence[Tree]) -> Row:
     starts = np.cumsum([0, *(len(t) for t in trees)]).astype(np.int32)
     pairs = list(zip(trees, starts, strict=False))
@@ -107,4 +113,5 @@ def _row(trees: Sequence[Tree]) -> Row:
         np.concatenate([t.visible_until + s for t, s in pairs]).astype(np.int32),
         Entries.join([replace(t.entries, at=t.entries.at + s, source=t.entries.source + s) for t, s in pairs]),
         tuple(turn.moved(int(s)) for t, s in pairs for turn in t.turns),
+        Echo.join([t.echo.moved(int(s)) for t, s in pairs]),
     )

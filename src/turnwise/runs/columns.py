@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnwise.rows.seen import Seen
 from turnwise.trees import Tree, merge
-from turnwise.types import Entries, Ids, Trajectory, Turn
+from turnwise.types import Entries, Floats, Ids, Trajectory, Turn
 
 Columns = dict[str, NDArray[Any]]
 GIVEN = ("advantage", "weight", "start_logp", "ref_logp", "teacher_logp", "bonus")
@@ -122,6 +122,9 @@ def trained(found: Columns, paths: Sequence[Ids], number: int, seen: Sequence[Se
     for name in dict.fromkeys((*GIVEN, *FOUND, *marks, *ECHO)):
         found[name] = np.full(size, np.nan, np.float32)
     for s in seen:
+        if s.echo_logp is not None:
+            _echoed(found, paths, number, s, s.echo_logp)
+            continue
         e = s.row.entries
         own = np.flatnonzero(e.trajectory == number)
         at = _places(s, e.at[own], e.turn[own], number, paths)
@@ -132,6 +135,15 @@ def trained(found: Columns, paths: Sequence[Ids], number: int, seen: Sequence[Se
         for name, values in s.numbers.items():
             found[name][at] = values[own]
         found["ratio"][at] = np.exp(found["trainer_logp"][at] - e.sampler_logp[own])
+
+
+def _echoed(found: Columns, paths: Sequence[Ids], number: int, seen: Seen, logp: Floats) -> None:
+    """Echo tokens were not sampled: they have weights, and a log-probability at temperature 1."""
+    echo = seen.row.echo
+    own = np.flatnonzero(echo.trajectory == number)
+    at = _places(seen, echo.at[own], echo.turn[own], number, paths)
+    found["echo_alpha"][at], found["echo_weight"][at] = echo.alpha[own], echo.weight[own]
+    found["plain_logp"][at] = logp[own]
 
 
 def _places(seen: Seen, at: Ids, turn: Ids, number: int, paths: Sequence[Ids]) -> Ids:

@@ -62,6 +62,7 @@ def _table(step: int, trajectories: Sequence[Trajectory]) -> pa.Table:
             "metrics": pa.array([list(t.metrics.items()) for t in trajectories], NUMBERS),
             "seconds": pa.array([list(t.seconds.items()) for t in trajectories], NUMBERS),
             "messages": pa.array([_json(t, t.messages) for t in trajectories], pa.string()),
+            "oracle": pa.array([_json(t, t.oracle) for t in trajectories], pa.string()),
             "turns": turns.pack([t.turns for t in trajectories]),
         }
     )
@@ -76,6 +77,7 @@ def _trajectory(row: dict[str, Any], turns: list[Turn]) -> Trajectory:
         seed=row["seed"],
         turns=turns,
         messages=json.loads(row["messages"]),
+        oracle=json.loads(row["oracle"]),
         reward=row["reward"],
         metrics=dict(row["metrics"]),
         stop_reason=EpisodeStop(row["stop_reason"]),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from turnwise.model import Policy
@@ -36,5 +37,7 @@ def _judged(row: Row, judges: Judges) -> Row:
 
 @torch.no_grad()
 def _logp(policy: Policy, row: Row) -> Floats:
+    if not len(row.entries):
+        return np.zeros(0, np.float32)
     logp: Floats = score_row(policy, row).logp_E.cpu().numpy()
     return logp

@@ -18,7 +18,7 @@ def observe(e: Entries, scores: Scores, loss: Tensor, result: Result, version: i
     shift_E = scores.logp_E - torch.from_numpy(e.sampler_logp).to(scores.logp_E.device)
     kl_E = _k3(shift_E)
     sums = {name: marks.sum() for name, marks in result.marks.items()}
-    tally.add(n, {"loss/total": loss, **sums, "policy/entropy": scores.plain_entropy_E.sum()})
+    tally.add(n, {"loss/rl": loss, **sums, "policy/entropy": scores.plain_entropy_E.sum()})
     tally.add(n, {"policy/approx_kl": kl_E.sum()})
     tally.add_logs(n, {"policy/confidence": scores.plain_logp_E.sum()})
     tally.high("policy/ratio_max", float(shift_E.max().exp()))

@@ -1,4 +1,5 @@
-"""Rows in, one optimizer step out: L = sum over entries of the loss / entries of the whole update.
+"""Rows in, one optimizer step out: L = sum over entries of the loss / entries of the whole update, and the same over
+what echoes: sum of -weight x log-probability / echo tokens of the whole update.
 
 Rows accumulate, so however trees are packed the gradient is that of one big batch. The trainer is blind to algorithms:
 it reads entries. Shapes: N tokens of a row, E entries, S support.
@@ -7,7 +8,7 @@ it reads entries. Shapes: N tokens of a row, E entries, S support.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +19,15 @@ from turnwise.config.run import TrainConfig
 from turnwise.errors import RunError
 from turnwise.losses import Loss
 from turnwise.model import Policy, Scores, row_attention, score
+from turnwise.model.logp import Read
 from turnwise.model.logp import Support as TokenSupport
 from turnwise.rows import Row, Seen
+from turnwise.train.echo import echo_loss
 from turnwise.train.numbers import numbers
 from turnwise.train.observe import each, observe
 from turnwise.train.reference import reference_kl
 from turnwise.train.tally import Tally
-from turnwise.types import Support
+from turnwise.types import Echo, Ids, Support
 
 
 class Trainer:
@@ -79,14 +82,26 @@ class Trainer:
         seen: list[Seen] | None = None,
     ) -> None:
         """Leave the gradient of all rows' loss in the weights' `grad`."""
-        entries = max(1, sum(len(r.entries) for r in rows))
+        counts = Counts(max(1, sum(len(r.entries) for r in rows)), max(1, sum(len(r.echo) for r in rows)))
         self.optimizer.zero_grad(set_to_none=True)
         for done, row in enumerate(rows, 1):
-            (self._loss(row, tally, seen) / entries).backward()
+            self._loss(row, counts, tally, seen).backward()
             progress(done, len(rows))
 
-    def _loss(self, row: Row, tally: Tally, seen: list[Seen] | None = None) -> Tensor:
-        scores, e, add = score_row(self.policy, row), row.entries, self.options
+    def _loss(self, row: Row, counts: Counts, tally: Tally, seen: list[Seen] | None) -> Tensor:
+        """The row's share of the update's loss; each of its two sums is divided by its own number of tokens."""
+        scores = score_row(self.policy, row, row.echo)
+        parts = []
+        if len(row.entries):
+            parts.append(self._rl(row, scores, tally, seen) / counts.entries)
+        if len(row.echo):
+            parts.append(echo_loss(row.echo, scores.echo_logp_M, tally) / counts.echo)
+            if seen is not None:
+                seen.append(Seen(row, {}, scores.echo_logp_M.detach().cpu().numpy()))
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _rl(self, row: Row, scores: Scores, tally: Tally, seen: list[Seen] | None) -> Tensor:
+        e, add = row.entries, self.options
         result = self.loss(scores.logp_E, numbers(e, add.tis_cap, self.policy.device))
         loss = result.loss - add.entropy * scores.entropy_E.sum() if add.entropy else result.loss
         if add.reference_kl:
@@ -104,22 +119,34 @@ class Trainer:
         self.version = state["version"]
 
 
-def score_row(policy: Policy, row: Row) -> Scores:
-    """Log-probability and entropy of every entry's token, in one forward pass over the row."""
+class Counts(NamedTuple):
+    """Tokens of a whole update, each at least 1."""
+
+    entries: int
+    echo: int
+
+
+def score_row(policy: Policy, row: Row, echo: Echo | None = None) -> Scores:
+    """Log-probability and entropy of every entry's token, in one forward pass over the row; of `echo` too if asked."""
     device = policy.device
-    ids_N, positions_N = (torch.from_numpy(x).long().to(device) for x in (row.ids, row.positions))
+    ids_N, positions_N = (_long(x, device) for x in (row.ids, row.positions))
     attend = row_attention(row.visible_until, device)
     hidden_NW = policy.hidden(ids_N[None], positions_N[None], attend)[0]
     e = row.entries
     return score(
         hidden_NW,
         policy.head,
-        torch.from_numpy(e.source).long().to(device),
-        ids_N[torch.from_numpy(e.at).long().to(device)],
+        _long(e.source, device),
+        ids_N[_long(e.at, device)],
         torch.from_numpy(e.temperature).to(device),
         padded(e.support, device),
         policy.vocab,
+        None if echo is None else Read(_long(echo.source, device), ids_N[_long(echo.at, device)]),
     )
+
+
+def _long(values: Ids, device: torch.device) -> Tensor:
+    return torch.from_numpy(values).long().to(device)
 
 
 def padded(support: Support, device: torch.device) -> TokenSupport | None:

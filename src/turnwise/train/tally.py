@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+LOSSES = ("loss/rl", "loss/echo")
+"""Means over different tokens, whose sum is the loss."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -34,4 +37,6 @@ class Tally:
 
     def metrics(self) -> dict[str, float]:
         means = {name: total / max(self.counts[name], 1) for name, total in self.sums.items()}
-        return {name: math.exp(x) if name in self.logs else x for name, x in means.items()} | self.highs
+        shown = {name: math.exp(x) if name in self.logs else x for name, x in means.items()}
+        losses = [means[name] for name in LOSSES if name in means]
+        return shown | ({"loss/total": sum(losses)} if losses else {}) | self.highs

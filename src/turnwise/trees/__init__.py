@@ -1,4 +1,4 @@
-"""Trajectories to token trees, and rewards to advantages."""
+"""Trajectories to token trees, rewards to advantages, and text of the environment to what echoes."""
 
 from turnwise.trees.advantage import advantages
 from turnwise.trees.merge import Tree, merge

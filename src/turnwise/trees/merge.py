@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.trees.check import check, refuse_negative
-from turnwise.types import Entries, Ids, Support, Trajectory, Turn, TurnPath, shared
+from turnwise.types import Echo, Entries, Ids, Support, Trajectory, Turn, TurnPath, shared
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Tokens of one root, depth first, with the entries that point at them and the path of every turn. Arrays [N]."""
+    """Tokens of one root, depth first, with the entries and echo that point at them and all paths. Arrays [N]."""
 
     ids: Ids
     positions: Ids
@@ -26,6 +26,7 @@ class Tree:
     entries: Entries
     branches: int
     turns: tuple[TurnPath, ...]
+    echo: Echo = field(default_factory=Echo.none)
 
     def __len__(self) -> int:
         return len(self.ids)

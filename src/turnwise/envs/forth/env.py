@@ -83,7 +83,9 @@ class Forth:
         names = "a lies on the stack" if len(given) == 1 else "a and b lie on the stack, b on top"
         left = " ".join(map(str, solve(task.data["program"], given).stack))
         said = f"{names}. Leave {task.data['goal']}.\nExample: {' '.join(map(str, given))} becomes {left}"
-        return Observation([{"role": "system", "content": SYSTEM}, {"role": "user", "content": said}], tools=TOOLS)
+        hint: Message = {"role": "system", "content": f"This program solves it: {task.data['program']}"}
+        start: list[Message] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": said}]
+        return Observation(start, tools=TOOLS, oracle=[hint])
 
     async def step(self, message: Message) -> Observation:
         """Answer every call of a reply; a submission ends the episode."""
