@@ -12,7 +12,18 @@ import numpy as np
 from turnwise.config.run import TinyConfig
 from turnwise.errors import EngineError
 from turnwise.model import Policy, tiny
-from turnwise.types import Completion, Listener, Sampled, Sampling, Session, Support, TurnStop
+from turnwise.types import (
+    Compaction,
+    Completion,
+    Event,
+    Listener,
+    Sampled,
+    Sampling,
+    Session,
+    Settings,
+    Support,
+    TurnStop,
+)
 
 BYTES = 259
 """A token for each byte, and three special ones."""
@@ -61,6 +72,7 @@ class FakeEngine:
         *,
         seed: int,  # noqa: ARG002
         client: str = "",  # noqa: ARG002
+        compaction: Compaction | None = None,  # noqa: ARG002
     ) -> FakeSession:
         return self._hold(FakeSession(sampling, iter(self.replies), list(prompt_ids)))
 
@@ -98,6 +110,15 @@ class FakeEngine:
             stop_reason=TurnStop.STOP if len(said) == len(reply) else TurnStop.LENGTH,
             support=Support.whole(len(said)) if held.sampling.restricted else None,
         )
+
+    async def compact(
+        self,
+        session: Session,
+        region: tuple[int, int] | None = None,  # noqa: ARG002
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> Event | None:
+        self._own(session)
+        return None
 
     async def fork(self, session: Session, *, seed: int) -> FakeSession:  # noqa: ARG002
         held = self._own(session)

@@ -15,9 +15,9 @@ from turnwise.bench.compaction import Options, plans
 from turnwise.bench.texts import texts
 from turnwise.cli.main import main
 from turnwise.errors import ConfigError
-from turnwise.kv.methods import Settings
 from turnwise.kv.queries import SOURCES
 from turnwise.testing import tiny_model
+from turnwise.types import Settings
 
 SMALL = "--model tiny --texts 2 --prefix 8 --region 32 --suffix 8 --continuation 8 --ratios 0.5 0.25 --threads 1"
 SMALL += " --events 2 --methods match evict newest delete match_bias --queries own suffix context repeat keys gaussian"

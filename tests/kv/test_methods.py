@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from plain import heads
 
 from turnwise.kv.fit import slot_map, slots
-from turnwise.kv.methods import METHODS, Settings, carried, compact
+from turnwise.kv.methods import METHODS, carried, compact
+from turnwise.types import Settings
 
 close = torch.testing.assert_close
 WAYS = [

@@ -12,7 +12,8 @@ from plain import heads, weights
 from turnwise.kv.bias import LEAST, MOST, log_weights
 from turnwise.kv.part import BLOCK, gist, join, part
 from turnwise.kv.score import score
-from turnwise.kv.select import budgets, count, newest, omp, top
+from turnwise.kv.select import budgets, newest, omp, top
+from turnwise.types import count
 
 close = torch.testing.assert_close
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.errors import EngineError
-from turnwise.kv.select import count
-from turnwise.kv.trigger import Budget, Held, Segments, Turns, asked, budget, protected, segments, turns
-from turnwise.types import Attribution
+from turnwise.kv.trigger import Held, asked, budget, protected, segments, turns
+from turnwise.types import Attribution, Budget, Segments, Settings, Turns, count
 
 SAID = Attribution(
     np.array([0, 0, -1, 1, 1, 2, 3, -1], np.int32),
@@ -20,42 +19,45 @@ SAID = Attribution(
 )
 
 
+HALF = Settings(ratio=0.5)
+
+
 def test_a_budget_fires_only_when_the_cache_would_pass_it():
     held, rule = Held(columns=90, protected=10, adding=10), Budget(max_kv_tokens=100, window=40)
-    assert (budget(held, rule), budget(Held(91, 10, adding=10), rule)) == (None, (10, 50))
+    assert (budget(held, rule, HALF), budget(Held(91, 10, adding=10), rule, HALF)) == (None, (10, 50))
 
 
 def test_without_a_window_all_goes_but_the_newest():
-    assert budget(Held(100, 10, adding=1), Budget(100, protect_tokens=30)) == (10, 70)
+    assert budget(Held(100, 10, adding=1), Budget(100, protect_tokens=30), HALF) == (10, 70)
 
 
 def test_a_window_does_not_reach_into_the_newest():
-    assert budget(Held(100, 10, adding=1), Budget(100, window=80, protect_tokens=30)) == (10, 70)
+    assert budget(Held(100, 10, adding=1), Budget(100, window=80, protect_tokens=30), HALF) == (10, 70)
 
 
 def test_events_end_at_their_number():
     held, rule = Held(100, 10, adding=1, events=2), Budget(100, max_events=2)
-    assert budget(held, rule) is None
+    assert budget(held, rule, HALF) is None
 
 
 @pytest.mark.parametrize(("columns", "ratio"), [(10, 0.25), (11, 0.25), (60, 1.0)])
 def test_a_region_that_frees_nothing_is_no_event(columns, ratio):
-    assert budget(Held(columns, protected=10, adding=9), Budget(5, ratio=ratio)) is None
+    assert budget(Held(columns, protected=10, adding=9), Budget(5), Settings(ratio=ratio)) is None
 
 
 def test_turns_fire_when_more_than_the_protected_stand_and_reach_back_over_earlier_slots():
     held = Held(columns=80, protected=4, turns=(8, 20, 50))
-    assert [turns(held, Turns(n)) for n in (0, 1, 2, 3)] == [(4, 80), (4, 50), (4, 20), None]
+    assert [turns(held, Turns(n), HALF) for n in (0, 1, 2, 3)] == [(4, 80), (4, 50), (4, 20), None]
 
 
 def test_only_the_prefix_before_the_turns_that_stay_is_no_event():
-    assert turns(Held(columns=80, protected=20, turns=(8, 20)), Turns(1)) is None
+    assert turns(Held(columns=80, protected=20, turns=(8, 20)), Turns(1), HALF) is None
 
 
 def test_segments_fire_at_every_so_manyth_sampled_token():
     rule = Segments(every=8, window=20)
-    fired = [n for n in range(30) if segments(Held(40, 4, sampled=n), rule)]
-    assert (fired, segments(Held(40, 4, sampled=8), rule)) == ([8, 16, 24], (4, 24))
+    fired = [n for n in range(30) if segments(Held(40, 4, sampled=n), rule, HALF)]
+    assert (fired, segments(Held(40, 4, sampled=8), rule, HALF)) == ([8, 16, 24], (4, 24))
 
 
 def test_what_is_asked_for_is_taken_as_given():
@@ -75,7 +77,7 @@ def test_columns_counted_are_those_of_a_list(protected_columns, sizes, data):
     cells: list[object] = [-1] * protected_columns + [i for i, size in enumerate(sizes) for _ in range(size)]
     starts = tuple(protected_columns + sum(sizes[:i]) for i in range(len(sizes)))
     held = Held(len(cells), protected_columns, starts)
-    while (region := turns(held, Turns(data.draw(st.integers(0, 3)), ratio=0.5))) is not None:
+    while (region := turns(held, Turns(data.draw(st.integers(0, 3))), HALF)) is not None:
         start, end = region
         slots = count(0.5, end - start)
         cells[start:end] = ["slot"] * slots
@@ -87,8 +89,8 @@ def test_columns_counted_are_those_of_a_list(protected_columns, sizes, data):
 @given(st.integers(0, 300), st.integers(0, 20), st.integers(0, 40), st.integers(1, 50), st.integers(0, 50))
 @settings(deadline=None)
 def test_asking_until_none_ends_and_never_takes_what_is_protected(columns, prefix, tail, window, limit):
-    held, rule = Held(columns + prefix, prefix), Budget(limit, window, tail, ratio=0.5)
-    while (region := budget(held, rule)) is not None:
+    held, rule = Held(columns + prefix, prefix), Budget(limit, window, tail)
+    while (region := budget(held, rule, HALF)) is not None:
         assert prefix == region[0] < region[1] <= held.columns - tail
         held = held.after(region, count(0.5, region[1] - region[0]))
     assert held.columns <= columns + prefix

@@ -13,9 +13,10 @@ from torch.nn.functional import pad
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from turnwise.kv.fit import Region
-from turnwise.kv.methods import Settings, Slots, compact
+from turnwise.kv.methods import Slots, compact
 from turnwise.kv.queries import Source, Stored
 from turnwise.model import Policy
+from turnwise.types import Settings
 
 
 @dataclass(frozen=True, slots=True)

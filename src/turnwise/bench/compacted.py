@@ -17,9 +17,9 @@ from turnwise.bench.measure import Figures, Result, extra_mb
 from turnwise.bench.report import Value
 from turnwise.bench.texts import texts
 from turnwise.config.run import TinyConfig
-from turnwise.kv.methods import Settings
 from turnwise.kv.queries import SOURCES
 from turnwise.model import Policy, load, tiny
+from turnwise.types import Settings
 
 FORWARD = 256
 """Tokens of the forward pass an event is compared with."""

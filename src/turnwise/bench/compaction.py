@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of turnwise.kv.methods.Settings."""
+        """Arguments of turnwise.types.Settings."""
         ratio = "carry_ratio" if self.method in BLIND else "ratio"
         return {**SETTINGS[self.method], ratio: self.ratio}
 

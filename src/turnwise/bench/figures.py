@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.kv.fit import Region
-from turnwise.kv.select import count
-from turnwise.kv.trigger import Budget, Held, Turns, budget, turns
+from turnwise.kv.trigger import Held, budget, turns
 from turnwise.runs import axes
 from turnwise.runs.axes import Scale, short
+from turnwise.types import Budget, Settings, Turns, count
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 56, 120, 14, 44
 COLOURS = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#dc2626", "#64748b")
@@ -41,15 +41,15 @@ def quality(cases: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 def over_time(tokens: int = 4096, turn: int = 256, most: int = 1024, ratio: float = 0.25) -> list[Line]:
     """Columns of a cache, a turn every `turn` tokens: never compacted, by budget, by turns."""
-    by_budget = Budget(most, protect_tokens=most // 4, ratio=ratio)
-    by_turns = Turns(protect_turns=2, ratio=ratio)
+    by_budget, by_turns = Budget(most, protect_tokens=most // 4), Turns(protect_turns=2)
+    how = Settings(ratio=ratio)
 
     def complete(held: Held, at: int) -> Region | None:
-        return None if at % turn else turns(held, by_turns)
+        return None if at % turn else turns(held, by_turns, how)
 
     return [
         ("not compacted", [(0.0, 0.0), (float(tokens), float(tokens))]),
-        ("budget", _saw(tokens, turn, ratio, lambda held, _: budget(held, by_budget))),
+        ("budget", _saw(tokens, turn, ratio, lambda held, _: budget(held, by_budget, how))),
         ("turns", _saw(tokens, turn, ratio, complete)),
     ]
 

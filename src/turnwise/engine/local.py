@@ -22,7 +22,7 @@ from turnwise.engine.stops import StopStrings
 from turnwise.engine.trie import trie
 from turnwise.errors import EngineError, TooLong
 from turnwise.model import Policy, reload
-from turnwise.types import Completion, Listener, Sampling, Session, TurnStop
+from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings, TurnStop
 
 
 class LocalEngine:
@@ -42,7 +42,17 @@ class LocalEngine:
         self._go = asyncio.Event()
         self._go.set()
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int, client: str = "") -> LocalSession:
+    async def open(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int,
+        client: str = "",
+        compaction: Compaction | None = None,
+    ) -> LocalSession:
+        if compaction is not None:
+            raise EngineError("found compaction, which this engine cannot do yet; open the session without")
         ids = self._known(prompt_ids)
         self._check(sampling)
         twin = self._first.get(ids)
@@ -82,6 +92,15 @@ class LocalEngine:
             except asyncio.CancelledError:
                 before.restore(held)  # nobody has seen these tokens
                 raise
+
+    async def compact(
+        self,
+        session: Session,
+        region: tuple[int, int] | None = None,  # noqa: ARG002
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> Event | None:
+        self._own(session)
+        raise EngineError("found a call for compaction, which this engine cannot do yet")
 
     async def fork(self, session: Session, *, seed: int) -> LocalSession:
         held = self._own(session)

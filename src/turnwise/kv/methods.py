@@ -6,8 +6,7 @@ What counts is in `Settings`; a method that is not named here is added with one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,35 +15,11 @@ from turnwise.kv.bias import log_weights
 from turnwise.kv.fit import Fit, Region, fit, inner, take, untouched
 from turnwise.kv.part import Gist, Part, gist, join, part
 from turnwise.kv.score import score
-from turnwise.kv.select import budgets, count, newest, omp, top
+from turnwise.kv.select import budgets, newest, omp, top
+from turnwise.types import Settings
 
 ON_THE_WIRE = {"attention_matching": "match", "markovian": "delete"}
 """Names other programs give to methods."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a region is compacted; the defaults are what measured best."""
-
-    method: Literal["match", "evict", "delete"] = "match"
-    ratio: float = 0.25
-    """Slots for each column of the region, rounded up."""
-    carry_ratio: float = 0.0
-    """With `delete`, the fraction of the region, its newest, that stays."""
-    recent: int = 32
-    """Newest columns that stay in any case, at most half of the slots."""
-    ridge: float = 1e-2
-    bias: bool = False
-    """Also weigh the kept keys (`match`): worth trying where less than a tenth is kept."""
-    select: Literal["top", "omp"] = "top"
-    per_slot: int = 3
-    """Reference queries for each slot, at least; more fit better and take longer, up to all the region has."""
-    uniform: bool = True
-    """As many slots for every head; else where the scores are, some of a head's slots being seen by no one."""
-
-    def slots(self, size: int) -> int:
-        """Slots for a region of so many columns."""
-        return count(self.carry_ratio if self.method == "delete" else self.ratio, size)
 
 
 class Slots(NamedTuple):

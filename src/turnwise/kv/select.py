@@ -5,15 +5,8 @@ Indices count from the region's start and rise. Shapes: K heads, R columns of th
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
-
-
-def count(ratio: float, size: int) -> int:
-    """Slots for a region of so many columns, ceil(ratio * size): .25 of 10 gives 3, .1 of 30 gives 3."""
-    return min(size, math.ceil(ratio * size - 1e-9))
 
 
 def top(scores_KR: Tensor, t: int, recent: int) -> Tensor:

@@ -13,8 +13,7 @@ import numpy as np
 
 from turnwise.errors import EngineError
 from turnwise.kv.fit import Region
-from turnwise.kv.select import count
-from turnwise.types import Attribution
+from turnwise.types import Attribution, Budget, Rule, Segments, Settings, Turns
 
 Protect = Literal["system", "first_user"] | int
 
@@ -45,58 +44,26 @@ class Held:
         return replace(self, columns=columns, turns=tuple(moved), events=self.events + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Fires when the cache would pass `max_kv_tokens`, before a step or while decoding; as often as needed."""
-
-    max_kv_tokens: int
-    window: int | None = None
-    """How many of the oldest columns after the protected ones go; null is all but the newest `protect_tokens`."""
-    protect_tokens: int = 0
-    max_events: int | None = None
-    ratio: float = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """Fires after a complete response when more than `protect_turns` turns stand; the budget does not, beside it."""
-
-    protect_turns: int
-    max_events: int | None = None
-    ratio: float = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """Fires after every `every`-th sampled token; the region is the budget's."""
-
-    every: int
-    window: int | None = None
-    protect_tokens: int = 0
-    max_events: int | None = None
-    ratio: float = 0.25
-
-
-def budget(held: Held, rule: Budget) -> Region | None:
+def budget(held: Held, rule: Budget, settings: Settings) -> Region | None:
     """100 columns of which 10 are protected, 5 to come, at most 100, window 40: (10, 50)."""
     if held.columns + held.adding <= rule.max_kv_tokens:
         return None
-    return _allowed(held, _oldest(held, rule.window, rule.protect_tokens), rule)
+    return _allowed(held, _oldest(held, rule.window, rule.protect_tokens), rule, settings)
 
 
-def turns(held: Held, rule: Turns) -> Region | None:
+def turns(held: Held, rule: Turns, settings: Settings) -> Region | None:
     """Turns at 4, 20, 50 of 80 columns, 4 protected, one turn kept: (4, 50)."""
     if len(held.turns) <= rule.protect_turns:
         return None
     end = held.turns[len(held.turns) - rule.protect_turns] if rule.protect_turns else held.columns
-    return _allowed(held, (held.protected, end), rule)
+    return _allowed(held, (held.protected, end), rule, settings)
 
 
-def segments(held: Held, rule: Segments) -> Region | None:
+def segments(held: Held, rule: Segments, settings: Settings) -> Region | None:
     """To be asked once after each sampled token: every 8 fires at 8, 16, 24."""
     if not held.sampled or held.sampled % rule.every:
         return None
-    return _allowed(held, _oldest(held, rule.window, rule.protect_tokens), rule)
+    return _allowed(held, _oldest(held, rule.window, rule.protect_tokens), rule, settings)
 
 
 def asked(held: Held, start: int, end: int) -> Region | None:
@@ -130,9 +97,9 @@ def _oldest(held: Held, window: int | None, protect_tokens: int) -> Region:
     return held.protected, end if window is None else min(end, held.protected + window)
 
 
-def _allowed(held: Held, region: Region, rule: Budget | Turns | Segments) -> Region | None:
+def _allowed(held: Held, region: Region, rule: Rule, settings: Settings) -> Region | None:
     """The region, unless it frees nothing or events have been enough."""
     size = region[1] - region[0]
     if rule.max_events is not None and held.events >= rule.max_events:
         return None
-    return region if size > 0 and count(rule.ratio, size) < size else None
+    return region if size > 0 and settings.slots(size) < size else None
