@@ -20,6 +20,7 @@ LAYERS = (
     "kv",
     "model",
     "envs",
+    "condense",
     "agents",
     "engine",
     "trees",
@@ -34,8 +35,8 @@ LAYERS = (
     "cluster",
     "parts",
     "loop",
-    "bench",
     "testing",
+    "bench",
     "cli",
 )
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

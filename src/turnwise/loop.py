@@ -14,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from turnwise import runs
 from turnwise.agents import Batch, rollout
+from turnwise.agents.columns import absent, columns
 from turnwise.agents.figures import figures
 from turnwise.config import RunConfig, dump
 from turnwise.errors import RunError
@@ -74,7 +76,7 @@ class Cycle:
         self.began = began
         self.idle = 0
         self.silence = Silence(parts.echo) if parts.echo else None
-        self.warned = {event["prefix"] for event in folder.events() if "prefix" in event}
+        self.warned = {event[key] for event in folder.events() for key in ("prefix", "column") if key in event}
 
     async def run(self, done: int) -> dict[str, float]:
         """Steps `done` + 1 to the last; step 0 is the evaluation before training."""
@@ -106,7 +108,7 @@ class Cycle:
         trained = time.perf_counter()
         computed = engine["engine/tokens_read"] + config.train.passes * metrics["samples/tokens_forwarded"]
         self._heed(metrics)
-        runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories)
+        runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories, self._columns(trajectories))
         if number + 1 == config.train.steps or (config.eval.every and (number + 1) % config.eval.every == 0):
             metrics |= await self._evaluate()
         return metrics | {
@@ -122,7 +124,15 @@ class Cycle:
         advantage = advantages(trajectories, self.config.advantage)
         tally, account = Tally(), Counter[str]()
         shares = [
-            batch(trajectories, advantage, members, self.config.train, self.config.loss.reduction, self.parts.echo)
+            batch(
+                trajectories,
+                advantage,
+                members,
+                self.config.train,
+                self.config.loss.reduction,
+                self.parts.echo,
+                masked=self.parts.condense.masked if self.parts.condense else (),
+            )
             for members in _shares(trajectories, self.config.train.updates)
         ]
         for _, counts in shares:
@@ -165,6 +175,17 @@ class Cycle:
         self.reporter.note(text)
         self.folder.event("warning", text=text, **data)
 
+    def _columns(self, trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
+        """What the config wants saved beside the rest."""
+        found = columns(trajectories, self.config.env.save_columns)
+        for name in (name for name in absent(found) if name not in self.warned):
+            self.warned.add(name)
+            self._warn(
+                f"env.save_columns: no episode of this step has {name!r} in its environment's extra, task or metrics",
+                column=name,
+            )
+        return found
+
     def _text(self, token: int) -> str:
         return str(self.parts.policy.tokenizer.decode([token], skip_special_tokens=False))
 
@@ -183,7 +204,16 @@ class Cycle:
             self.folder.event("episode_retried", stage=stage, step=play.step, error=failed.error, tokens_lost=lost)
 
         trajectories = await rollout(
-            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress, retried
+            play,
+            parts.environment,
+            parts.engine,
+            parts.renderer,
+            sampling,
+            parts.limits,
+            progress,
+            retried,
+            rules=parts.rules,
+            condense=parts.condense,
         )
         errors = Counter(t.error for t in trajectories if t.error is not None)
         for error, times in errors.items():

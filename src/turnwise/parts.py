@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from renderers import Renderer
 
-from turnwise.agents import Limits, sampling
+from turnwise.agents import Limits, Rules, sampling
+from turnwise.condense import Condensation, condensation
 from turnwise.config import RunConfig
 from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
@@ -21,6 +22,7 @@ from turnwise.errors import ConfigError
 from turnwise.imports import nearest
 from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
+from turnwise.runs import rollouts
 from turnwise.text import choose
 from turnwise.train import Judges, Oracle, Trainer
 from turnwise.trees.echo import Rule
@@ -46,6 +48,8 @@ class Parts:
     oracle: Oracle | None
     sampling: Sampling
     limits: Limits
+    rules: Rules
+    condense: Condensation | None
 
     def save(self, folder: Path, extra: dict[str, float]) -> None:
         """Write weights, tokenizer, optimizer and loop state; `restore` on an equal config continues exactly."""
@@ -64,25 +68,42 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     """Make the parts; `weights` is a checkpoint to load instead of the config's model."""
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
+    rollouts.free(config.env.save_columns)
     environment = find(config.env.id, config.env.args)
     tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
     echo = _echo(config, tasks)
     policy = _policy(config, tasks) if weights is None else load(str(weights), config.dtype, config.device)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
+    engine = LocalEngine(policy)
     return Parts(
         config=config,
         environment=environment,
         tasks=tasks,
         policy=policy,
         renderer=renderer,
-        engine=LocalEngine(policy),
+        engine=engine,
         trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss),
         judges=_judges(config, policy, tasks),
         echo=echo,
         oracle=Oracle(config.oracle, policy, renderer, config.train.row_tokens) if config.oracle.coef else None,
         sampling=sampling(config.env.sampling, renderer),
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
+        rules=Rules(config.env.on_bad_call, config.env.on_no_call, config.env.on_cut),
+        condense=_condense(config, engine, renderer, tasks),
     )
+
+
+def _condense(config: RunConfig, engine: LocalEngine, renderer: Renderer, tasks: TaskSet) -> Condensation | None:
+    """Who condenses: the policy's own engine, or one over a copy or another model that is never trained."""
+    wanted = config.rollout.condense
+    if wanted is None:
+        return None
+    writer, theirs = wanted.model, renderer
+    if wanted.type == "model" and writer.source in ("start", "load"):
+        model = _policy(config, tasks) if writer.source == "start" else load(writer.name, config.dtype, config.device)
+        engine = LocalEngine(_frozen(model))
+        theirs = choose(model.tokenizer, config.renderer if writer.source == "start" else "auto", writer.name)
+    return condensation(wanted, renderer, engine, theirs)
 
 
 def _echo(config: RunConfig, tasks: TaskSet) -> Rule | None:

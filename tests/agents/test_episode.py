@@ -10,10 +10,20 @@ import pytest
 from toy import Toy
 
 from turnwise.agents import Limits, play
-from turnwise.errors import EngineError
 from turnwise.testing import FakeEngine, FakeSession, byte_tokenizer
 from turnwise.text import ChatML, Template
-from turnwise.types import Break, BreakKind, EpisodeStop, Observation, Sampling, Task, Trajectory, TurnStop
+from turnwise.types import (
+    Break,
+    BreakKind,
+    Completion,
+    EpisodeStop,
+    Observation,
+    Sampling,
+    Session,
+    Task,
+    Trajectory,
+    TurnStop,
+)
 
 TOKENIZER = byte_tokenizer()
 CHATML = ChatML(TOKENIZER)
@@ -160,14 +170,20 @@ def test_a_template_that_rewrites_history_opens_a_new_session_under_another_seed
     assert prefix is not None and (prefix.kind, prefix.at) == (BreakKind.THINKING_STRIPPED, len(first))
 
 
-def test_what_is_wrong_with_the_engine_rises_and_leaves_no_session_open() -> None:
-    async def run(engine: FakeEngine) -> None:
-        empty = Trajectory("toy", Task("t"), 0, 0, 0)
-        await play(Toy([]), empty, engine, CHATML, Sampling(), WIDE)
+def test_what_an_engine_cannot_serve_is_the_end_of_the_episode_and_leaves_no_session_open() -> None:
+    trajectory, _ = episode("a")
+    assert (trajectory.stop_reason, len(trajectory.turns)) == (EpisodeStop.ENGINE_ERROR, 1)
+    assert "all are said" in str(trajectory.error)
 
-    engine = FakeEngine([])
-    with pytest.raises(EngineError, match="all are said"):
-        asyncio.run(run(engine))
+
+def test_a_bug_of_the_engine_rises_and_leaves_no_session_open() -> None:
+    class Buggy(FakeEngine):
+        async def step(self, session: Session, new_ids: Sequence[int], *_: Any, **__: Any) -> Completion:
+            raise ZeroDivisionError("a bug")
+
+    engine, empty = Buggy([]), Trajectory("toy", Task("t"), 0, 0, 0)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(play(Toy([]), empty, engine, CHATML, Sampling(), WIDE))
     assert engine.open_sessions == 0
 
 

@@ -24,6 +24,8 @@ def test_the_environment_s_own_success_counts_before_the_reward_and_failures_are
         "eval/n": 5.0,
         "eval/reward": 0.45,
         "eval/turns": 2.0,
+        "eval/read_tokens": 2.0,
+        "eval/sampled_tokens": 2.0,
         "eval/errors": 1.0,
     }
 

@@ -85,7 +85,7 @@ def test_failed_calls_are_kept_for_an_answer_and_good_ones_count_on(renderers, t
     dialogue.add([HI])
     message = dialogue.reply(sample(tokenizers[name], f"{CALL}<tool_call>look(</tool_call>{CALL}"))
     assert [call["id"] for call in message["tool_calls"]] == ["call_1", "call_2"]
-    assert message["failed_calls"] == [{"status": "invalid_json", "raw": "look(", "name": None}]
+    assert message["failed_calls"] == [{"id": "failed_1", "status": "invalid_json", "raw": "look(", "name": None}]
     assert dialogue.messages == [HI, message]
 
 

@@ -1,7 +1,8 @@
 """One episode, and all episodes of a step."""
 
-from turnwise.agents.episode import Limits, play
+from turnwise.agents.episode import play
+from turnwise.agents.limits import Limits, Rules
 from turnwise.agents.rollout import Batch, rollout
 from turnwise.agents.sampling import sampling
 
-__all__ = ["Batch", "Limits", "play", "rollout", "sampling"]
+__all__ = ["Batch", "Limits", "Rules", "play", "rollout", "sampling"]

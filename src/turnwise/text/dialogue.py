@@ -34,7 +34,8 @@ class Dialogue:
     """Holds the messages, the latest prompt with its attribution, and the reply that was sampled from it.
 
     In turn: `add` messages, sample from `prompt_ids`, hand the tokens to `reply`, `add` what the environment answers.
-    An agent that rewrites `messages` sets `condensed`: the next prompt is drawn from them alone.
+    An agent may `rewrite` what stands after an `add`: `condensed` then says so until the next reply. One that edits
+    `messages` itself sets it before it adds.
     """
 
     def __init__(self, renderer: Renderer, tools: Sequence[Tool] | None = None) -> None:
@@ -45,7 +46,7 @@ class Dialogue:
         self._owner: Ids = np.zeros(0, np.int32)
         self._body: Bodies = np.zeros(0, np.int8)
         self._past: Past | None = None
-        self._calls = 0
+        self._calls = self._bad = 0
         self.condensed = False
 
     @property
@@ -68,10 +69,22 @@ class Dialogue:
         self.messages.extend(messages)
         bridged = self._bridge()
         if bridged is None:
-            listed: Any = self.messages
-            bridged = self.renderer.render(listed, tools=self.tools, add_generation_prompt=True)
-            self._owner, self._body = _owners(bridged), _bodies(bridged)
-        self.prompt_ids = np.array(bridged.token_ids, np.int32)
+            self._render()
+        else:
+            self.prompt_ids = np.array(bridged.token_ids, np.int32)
+
+    def rewrite(self, messages: Sequence[Message]) -> None:
+        """Replace the history, the newest messages included: the prompt is drawn from these alone."""
+        assert messages, "rewrite to nothing: a prompt needs something to answer"
+        self.messages[:] = messages
+        self.condensed = self._past is not None
+        self._render()
+
+    def _render(self) -> None:
+        listed: Any = self.messages
+        drawn = self.renderer.render(listed, tools=self.tools, add_generation_prompt=True)
+        self._owner, self._body = _owners(drawn), _bodies(drawn)
+        self.prompt_ids = np.array(drawn.token_ids, np.int32)
 
     def _bridge(self) -> RenderedTokens | None:
         """Past tokens and the messages since, attributed; None where none stands or the renderer cannot."""
@@ -89,7 +102,7 @@ class Dialogue:
     def reply(self, completion_ids: Sequence[int]) -> Message:
         """The sampled tokens as an assistant message, which is appended; the tokens themselves stay as they are.
 
-        Tool calls that cannot be read stand under "failed_calls", each with its status, raw text and name.
+        Tool calls that cannot be read stand under "failed_calls", each with an id, its status, raw text and name.
         """
         assert len(self.prompt_ids), "reply before add: nothing was read"
         ids = [int(i) for i in completion_ids]
@@ -102,12 +115,16 @@ class Dialogue:
         if good:
             message["tool_calls"] = [self._shape(call) for call in good]
         if bad:
-            message[FAILED] = [{"status": str(call.status), "raw": call.raw, "name": call.name} for call in bad]
+            message[FAILED] = [self._failed(call) for call in bad]
         self.messages.append(message)
         seen = np.concatenate([self.prompt_ids, np.array(ids, np.int32)])
         self.condensed = False
         self._past = Past(seen, len(self.prompt_ids), self._owner, self._body, len(self.messages))
         return message
+
+    def _failed(self, call: ParsedToolCall) -> dict[str, Any]:
+        self._bad += 1
+        return {"id": f"failed_{self._bad}", "status": str(call.status), "raw": call.raw, "name": call.name}
 
     def _shape(self, call: ParsedToolCall) -> dict[str, Any]:
         """OpenAI shape, with an id that is unique in the conversation unless the format brings its own."""
