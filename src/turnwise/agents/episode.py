@@ -181,6 +181,7 @@ class _Episode:
         self.trajectory.turns.extend(kept(rewritten.turns, self.trajectory.turns))
         if rewritten.messages is not None:
             dialogue.rewrite(rewritten.messages)
+        history.settle(len(dialogue.prompt_ids))
         self._spent("condense", began)
 
     async def _act(self, message: Message) -> Observation:

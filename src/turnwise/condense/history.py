@@ -22,7 +22,7 @@ from turnwise.condense.written import Condenser, Request, Written
 from turnwise.config.condense import CondenseConfig
 from turnwise.types import Message, Tool, Turn
 
-COUNTS = ("condensations", "chunks", "tokens_before", "tokens_after", "opened", "shared", "summaries", "summary_tokens")
+COUNTS = ("condensations", "chunks", "tokens_before", "tokens_after", "opened", "shared", "over", "summaries", "summary_tokens")
 """What every episode that may condense says, even if it is nothing; reasons why pieces stayed come beside them."""
 
 
@@ -72,6 +72,10 @@ class History:
         if not turns:
             return bool(config.max_input_tokens) and prompt_tokens > config.max_input_tokens
         return bool(config.every_turns) and turns % config.every_turns == 0
+
+    def settle(self, prompt_tokens: int) -> None:
+        """Count a prompt that is too long even so."""
+        self.counts["over"] += bool(self.config.max_context_tokens) and prompt_tokens > self.config.max_context_tokens
 
     async def rewrite(self, messages: Sequence[Message], query: str) -> Rewritten:
         """The history with what is eligible condensed; turns are there even where their summaries were no good."""

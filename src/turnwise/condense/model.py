@@ -12,6 +12,7 @@ from turnwise.condense.patience import patient
 from turnwise.condense.written import Request, Written
 from turnwise.errors import TooLong
 from turnwise.text import Dialogue, record
+from turnwise.text.breaks import tokenizer_of
 from turnwise.types import Completion, Engine, Sampling, TurnStop
 
 
@@ -37,9 +38,16 @@ class Model:
         except TooLong:
             return Written(None, why="too_long")
         turn = record(dialogue, done, self.sampling.temperature, AGENT) if self.sampled else None
-        text = str(dialogue.reply(done.ids.tolist()).get("content") or "").strip()
+        text = self._plain(str(dialogue.reply(done.ids.tolist()).get("content") or ""))
         cut = done.stop_reason is not TurnStop.STOP
         return Written(text or None, turn, "cut" if cut else "" if text else "empty")
+
+    def _plain(self, text: str) -> str:
+        """Without marks such as <|im_end|>, which a tokenizer would read as marks again."""
+        marks = getattr(tokenizer_of(self.renderer), "all_special_tokens", ())
+        for mark in marks:
+            text = text.replace(mark, "")
+        return text.strip()
 
     async def _complete(self, prompt: Sequence[int], request: Request) -> Completion:
         session = await self.engine.open(prompt, self.sampling, seed=request.seed)

@@ -10,7 +10,7 @@ from turnwise.text.content import text_of
 from turnwise.types import Message
 
 LONGEST = 400
-"""Characters of a first message that stand as a query, from its start and its end."""
+"""Characters of a query; of a first message that is longer, the last line counts, where a question most often stands."""
 
 
 def query_of(pattern: str, data: Mapping[str, Any], messages: Sequence[Message]) -> str:
@@ -21,5 +21,5 @@ def query_of(pattern: str, data: Mapping[str, Any], messages: Sequence[Message])
         return "" if found is None else (found[1] if found.re.groups else found[0]) or ""
     if isinstance(data.get("question"), str):
         return str(data["question"])
-    first = next((text_of(m) for m in messages if m.get("role") == "user"), "")
-    return first if len(first) <= LONGEST else f"{first[: LONGEST // 2]} ... {first[-LONGEST // 2 :]}"
+    first = next((text_of(m) for m in messages if m.get("role") == "user"), "").strip()
+    return first if len(first) <= LONGEST else first.splitlines()[-1][-LONGEST:]

@@ -103,13 +103,13 @@ class CondenseConfig(Section):
     """Whose messages are condensed, unless whole turns are."""
     skip: list[str] = []
     """Pieces in which one of these patterns is found stay as they are."""
-    min_tokens: Positive = 32
+    min_tokens: Positive = 16
     """Pieces with fewer tokens stay as they are; no budget is smaller."""
     ratio: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
     """Budget of a piece, as a share of its tokens."""
     query: str = ""
     """A pattern: what it finds in the conversation (its first group, if it has one) is what a condenser is told to
-    look for; without one, the task's `question`, or else the first user message."""
+    look for; without one, the task's `question`, or else the first user message, of a long one the last line."""
     extract: bool = True
     """Whether the agent has the tool extract_condensed, which opens blocks, each once."""
     share: Literal["auto", "group", "episode"] = "auto"
