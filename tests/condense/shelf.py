@@ -14,7 +14,7 @@ FILLER = "The weather there is mild and the bread is good. Travellers praise the
 
 
 class Shelf:
-    """`passages` of a few lines each; right is the town of the person who is asked about. `turns` replies an episode."""
+    """`passages` say who lives where; right is the town of the person asked about. `turns` replies an episode."""
 
     def __init__(self, passages: int = 4, turns: int = 1) -> None:
         self.passages = passages
@@ -32,7 +32,9 @@ class Shelf:
         people = draw.sample(NAMES, self.passages)
         asked = draw.randrange(self.passages)
         self.answer = towns[asked]
-        told = [f"Passage {n + 1}: {p} lives in {t}. {FILLER}\n" for n, (p, t) in enumerate(zip(people, towns, strict=True))]
+        told = [
+            f"Passage {n + 1}: {p} lives in {t}. {FILLER}\n" for n, (p, t) in enumerate(zip(people, towns, strict=True))
+        ]
         question = f"Question: where does {people[asked]} live?"
         extra = {"asked": people[asked]}
         return Observation([{"role": "user", "content": "".join(told) + question}], extra=extra)

@@ -25,12 +25,13 @@ TOOL: Tool = {
 
 
 class Blocks:
-    """The blocks of one episode, numbered from 1."""
+    """The blocks of one episode, numbered from 1; `settled` are whole messages in which nothing is left to condense."""
 
     def __init__(self) -> None:
         self.originals: list[str] = []
         self.shown: list[str] = []
         self.opened: set[int] = set()
+        self.settled: set[str] = set()
 
     def draw(self, short: str) -> str:
         """How the next block would stand in a message; text that looks like the end of a block is told apart."""
@@ -53,6 +54,10 @@ class Blocks:
                 found += [(text[end : match.start()], False), (match[0], True)]
                 end = match.end()
         return [(part, ours) for part, ours in [*found, (text[end:], False)] if part]
+
+    def within(self, text: str) -> bool:
+        """Whether one of our blocks stands in a text."""
+        return any(ours for _, ours in self.split(text))
 
     def extract(self, given: dict[str, Any]) -> str:
         """The answer to extract_condensed(blocks=[...]), line by line of what was asked for."""

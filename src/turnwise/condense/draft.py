@@ -65,12 +65,20 @@ def by_turns(
     played = turns(messages[:end])
     step = size or len(played) or 1
     groups = [[m for turn in played[n : n + step] for m in turn] for n in range(0, len(played), step)]
-    rewritten = [Draft(group, [Chunk(transcript(group))], whole=True) for group in groups]
+    rewritten = [Draft(g, [] if _blocked(g, blocks) else [Chunk(transcript(g))], whole=True) for g in groups]
     return [*told, *rewritten, *(Draft([message]) for message in messages[end:])]
 
 
+def _blocked(messages: Sequence[Message], blocks: Blocks) -> bool:
+    """Whether a block stands in any of the messages."""
+    return any(blocks.within(text_of(message)) for message in messages)
+
+
 def _parts(text: str, blocks: Blocks, cut: Callable[[str], list[str]]) -> list[str | Chunk]:
+    """Blocks and pieces in turn; nothing of a message that was gone through before."""
     parts: list[str | Chunk] = []
+    if text in blocks.settled:
+        return parts
     for stretch, ours in blocks.split(text):
         parts += [stretch] if ours else [Chunk(piece) for piece in cut(stretch)]
     return parts

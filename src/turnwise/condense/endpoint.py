@@ -72,6 +72,6 @@ class Endpoint:
 def _read(answer: Any) -> tuple[str, bool]:
     """The first choice: a text or parts, with or without a think block; one that was never closed says nothing."""
     choice = answer["choices"][0]
-    whole = text_of(choice["message"])
+    whole = text_of({"content": choice["message"]["content"]})
     _, start, _ = reason(whole)
     return whole[start:].strip(), choice.get("finish_reason") == "length"

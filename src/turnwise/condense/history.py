@@ -20,9 +20,20 @@ from turnwise.condense.draft import Chunk, Draft, assembled, by_text, by_turns
 from turnwise.condense.shared import Shared
 from turnwise.condense.written import Condenser, Request, Written
 from turnwise.config.condense import CondenseConfig
+from turnwise.text.content import text_of
 from turnwise.types import Message, Tool, Turn
 
-COUNTS = ("condensations", "chunks", "tokens_before", "tokens_after", "opened", "shared", "over", "summaries", "summary_tokens")
+COUNTS = (
+    "condensations",
+    "chunks",
+    "tokens_before",
+    "tokens_after",
+    "opened",
+    "shared",
+    "over",
+    "summaries",
+    "summary_tokens",
+)
 """What every episode that may condense says, even if it is nothing; reasons why pieces stayed come beside them."""
 
 
@@ -85,7 +96,11 @@ class History:
         taken = [self._take(chunk, written) for chunk, (written, _) in zip(asked, answers, strict=True)]
         self.counts["shared"] += sum(known for _, known in answers)
         self.counts["condensations"] += any(taken)
-        return Rewritten(assembled(drafts) if any(taken) else None, self._turns([written for written, _ in answers]))
+        now = assembled(drafts)
+        gone = [message for draft in drafts if draft.parts and not draft.whole for message in draft.drawn()]
+        self.blocks.settled.update(map(text_of, gone))
+        self.blocks.settled.update(text for text in map(text_of, now) if self.blocks.within(text))
+        return Rewritten(now if any(taken) else None, self._turns([written for written, _ in answers]))
 
     def _drafts(self, messages: Sequence[Message]) -> list[Draft]:
         config = self.config

@@ -10,7 +10,7 @@ from turnwise.text.content import text_of
 from turnwise.types import Message
 
 LONGEST = 400
-"""Characters of a query; of a first message that is longer, the last line counts, where a question most often stands."""
+"""Characters of a query; of a longer first message the last line counts, where a question most often stands."""
 
 
 def query_of(pattern: str, data: Mapping[str, Any], messages: Sequence[Message]) -> str:
