@@ -16,7 +16,7 @@ from turnwise.config.condense import CondenseConfig
 from turnwise.errors import ModelError
 from turnwise.testing import FakeEngine, byte_tokenizer
 from turnwise.text import ChatML
-from turnwise.text.breaks import tokenizer_of
+from turnwise.text.pieces import tokenizer_of
 
 CHATML = ChatML(byte_tokenizer())
 SERVER = {"source": "endpoint", "url": "http://127.0.0.1:1/v1", "name": "m"}

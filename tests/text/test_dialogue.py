@@ -190,3 +190,43 @@ def test_nothing_to_read_is_an_error(renderers):
 def test_a_reply_that_runs_into_the_prompt_is_an_error(renderers):
     with pytest.raises(RenderError, match="cannot be sampled"):
         reply_ids(renderers["chatml on smollm2"], "\n\ngo")
+
+
+class Refusing:
+    """A family that breaks on whatever it is given."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def render(self, *_, **__):
+        raise ValueError("one call only")
+
+    def parse_response(self, *_, **__):
+        raise KeyError("arguments")
+
+
+def test_what_a_family_s_renderer_raises_is_a_rendererror_that_says_so(renderers):
+    dialogue = Dialogue(Refusing(renderers["qwen3"]))
+    with pytest.raises(RenderError, match=r"the renderer refuses messages with roles \['user'\]: one call only"):
+        dialogue.add([{"role": "user", "content": "hi"}])
+
+
+def test_a_reply_that_a_family_s_parser_breaks_on_is_text_and_a_failed_call(renderers, tokenizers):
+    dialogue = Dialogue(renderers["qwen3"])
+    dialogue.add([{"role": "user", "content": "hi"}])
+    dialogue.renderer = Refusing(dialogue.renderer)
+    message = dialogue.reply(tokenizers["qwen3"].encode("odd"))
+    failed = {"id": "failed_1", "status": "malformed_structure", "raw": "odd", "name": None}
+    assert message == {"role": "assistant", "content": "odd", "failed_calls": [failed]}
+
+
+@pytest.mark.parametrize("name", ['{"a": 1}', "[]", "3", "null", '""'])
+def test_a_call_whose_name_is_no_name_is_a_failed_call(renderers, tokenizers, name):
+    dialogue = Dialogue(renderers["qwen3"])
+    dialogue.add([{"role": "user", "content": "hi"}])
+    text = f'<tool_call>\n{{"name": {name}, "arguments": {{}}}}\n</tool_call>'
+    message = dialogue.reply(tokenizers["qwen3"].encode(text))
+    assert "tool_calls" not in message and len(message["failed_calls"]) == 1

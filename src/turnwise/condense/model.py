@@ -12,7 +12,7 @@ from turnwise.condense.patience import patient
 from turnwise.condense.written import Request, Written
 from turnwise.errors import TooLong
 from turnwise.text import Dialogue, record
-from turnwise.text.breaks import tokenizer_of
+from turnwise.text.pieces import tokenizer_of
 from turnwise.types import Completion, Engine, Sampling, TurnStop
 
 

@@ -21,8 +21,7 @@ from turnwise.condense.shared import Shared
 from turnwise.condense.written import Condenser
 from turnwise.config.condense import CondenseConfig
 from turnwise.errors import ModelError
-from turnwise.text.breaks import tokenizer_of
-from turnwise.text.pieces import encode
+from turnwise.text.pieces import encode, tokenizer_of
 from turnwise.types import Engine, Sampling
 
 

@@ -10,13 +10,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from renderers.base import ParsedToolCall, RenderedTokens, Renderer, ToolCallParseStatus, extract_message_tool_names
+from renderers.base import (
+    ParsedResponse,
+    ParsedToolCall,
+    RenderedTokens,
+    Renderer,
+    ToolCallParseStatus,
+    extract_message_tool_names,
+)
 
 from turnwise.errors import RenderError
 from turnwise.text.content import FAILED
+from turnwise.text.pieces import decode, tokenizer_of
 from turnwise.types import Attribution, Ids, Message, Tool
 
 Bodies = NDArray[np.int8]
+REFUSALS = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""What renderers raise about messages or tokens that they do not expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,11 @@ class Dialogue:
 
     def _render(self) -> None:
         listed: Any = self.messages
-        drawn = self.renderer.render(listed, tools=self.tools, add_generation_prompt=True)
+        try:
+            drawn = self.renderer.render(listed, tools=self.tools, add_generation_prompt=True)
+        except REFUSALS as error:
+            roles = [message.get("role") for message in self.messages]
+            raise RenderError(f"the renderer refuses messages with roles {roles}: {error}") from error
         self._owner, self._body = _owners(drawn), _bodies(drawn)
         self.prompt_ids = np.array(drawn.token_ids, np.int32)
 
@@ -106,12 +120,12 @@ class Dialogue:
         """
         assert len(self.prompt_ids), "reply before add: nothing was read"
         ids = [int(i) for i in completion_ids]
-        parsed = self.renderer.parse_response(ids, tools=self.tools, prompt_ids=self.prompt_ids.tolist())
+        parsed = self._parsed(ids)
         message: Message = {"role": "assistant", "content": parsed.content}
         if parsed.reasoning_content is not None:
             message["reasoning_content"] = parsed.reasoning_content
-        good = [call for call in parsed.tool_calls if call.status is ToolCallParseStatus.OK]
-        bad = [call for call in parsed.tool_calls if call.status is not ToolCallParseStatus.OK]
+        good = [call for call in parsed.tool_calls if _sound(call)]
+        bad = [call for call in parsed.tool_calls if not _sound(call)]
         if good:
             message["tool_calls"] = [self._shape(call) for call in good]
         if bad:
@@ -122,9 +136,21 @@ class Dialogue:
         self._past = Past(seen, len(self.prompt_ids), self._owner, self._body, len(self.messages))
         return message
 
+    def _parsed(self, ids: list[int]) -> ParsedResponse:
+        """The reply in parts; one that a family's parser breaks on is text, and a call that cannot be read."""
+        try:
+            return self.renderer.parse_response(ids, tools=self.tools, prompt_ids=self.prompt_ids.tolist())
+        except REFUSALS:
+            text = decode(tokenizer_of(self.renderer), ids)
+            call = ParsedToolCall(text, status=ToolCallParseStatus.MALFORMED_STRUCTURE)
+            return ParsedResponse(text, None, [call])
+
     def _failed(self, call: ParsedToolCall) -> dict[str, Any]:
         self._bad += 1
-        return {"id": f"failed_{self._bad}", "status": str(call.status), "raw": call.raw, "name": call.name}
+        name = call.name if isinstance(call.name, str) else None
+        ok = call.status is ToolCallParseStatus.OK
+        status = ToolCallParseStatus.MALFORMED_STRUCTURE if ok else call.status
+        return {"id": f"failed_{self._bad}", "status": str(status), "raw": call.raw, "name": name}
 
     def _shape(self, call: ParsedToolCall) -> dict[str, Any]:
         """OpenAI shape, with an id that is unique in the conversation unless the format brings its own."""
@@ -132,6 +158,12 @@ class Dialogue:
         arguments = call.arguments if isinstance(call.arguments, str) else _dump(call.arguments or {})
         function = {"name": call.name, "arguments": arguments}
         return {"id": call.id or f"call_{self._calls}", "type": "function", "function": function}
+
+
+def _sound(call: ParsedToolCall) -> bool:
+    """Whether a call can be made: families pass on names and arguments of any kind."""
+    named = isinstance(call.name, str) and bool(call.name)
+    return call.status is ToolCallParseStatus.OK and named and isinstance(call.arguments, dict | str | None)
 
 
 def _compose(past: Past, owner: Ids, body: Bodies) -> tuple[Ids, Bodies]:
