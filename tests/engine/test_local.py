@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.engine import LocalEngine, Limits
+from turnwise.engine import Limits, LocalEngine
 from turnwise.errors import EngineError, ModelError, TooLong
 from turnwise.testing import tiny_model
 from turnwise.types import Completion, Sampled, Sampling, TurnStop

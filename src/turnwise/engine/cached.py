@@ -71,7 +71,8 @@ class Cached:
     def asked(self, every: int) -> NDArray[np.bool_]:
         """Which columns have a stored query, one of `every` tokens; they stand in the order of the columns."""
         tokens = self.tokens_M
-        return (tokens >= 0) & (tokens % every == 0)
+        wanted: NDArray[np.bool_] = (tokens >= 0) & (tokens % every == 0)
+        return wanted
 
     def cut(self, tokens: int) -> bool:
         """Forget what was read after so many tokens; False where an event has struck since, so that it cannot."""

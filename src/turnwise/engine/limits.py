@@ -32,7 +32,7 @@ class Limits:
     """What becomes of live sessions when weights change: their caches are read again when they are next needed, stay as
     they are, or the sessions are closed."""
     threaded: bool = False
-    """Compute in a thread, so that the event loop stays free: for servers. Weights may then change only while paused."""
+    """Compute in a thread, so that the event loop stays free: for servers. Weights change only while paused, then."""
     query_every: int = 1
     """Of how many tokens one has its queries stored, in sessions that are compacted."""
 

@@ -39,7 +39,6 @@ COUNTS = (
     "evicted",
     "expired",
     "queued",
-    "full",
 )
 
 
@@ -113,6 +112,7 @@ class LocalEngine:
             ids = [*held.ids[:kept], *(new[kept:] if whole else new)]
             asked = (sampling or held.sampling).max_tokens if max_tokens is None else max_tokens
             limit = self._limit(held, len(ids), asked)
+            self.schedule.welcome()
             before = Before.of(held, kept)
             self._rewind(held, ids, min(kept, len(ids) - 1))
             held.reseed(sampling, seed)
@@ -174,7 +174,7 @@ class LocalEngine:
             self.update(version)
 
     def update(self, version: int) -> None:
-        """The shared weights have changed: tokens now carry `version`; `on_update` says what becomes of live sessions."""
+        """The shared weights have changed: tokens now carry `version`; `on_update` says what live sessions do."""
         if self.room.computing:
             raise EngineError("found an update of weights while a forward pass runs; pause the engine first")
         self.schedule.version = version
@@ -251,9 +251,6 @@ class LocalEngine:
 
     async def _sampled(self, session: LocalSession, limit: int, deadline: float, listen: Listener | None) -> Completion:
         """Queue a request and wait for it."""
-        most = self.limits.max_queued
-        if most is not None and len(self.schedule.line) >= most:
-            raise EngineFull(f"found {most} steps waiting, all that may; come again")
         stop, done = session.sampling.stop, asyncio.get_running_loop().create_future()
         stops = StopStrings(self.policy.tokenizer, stop) if stop else None
         request = Request(session, limit, len(session.ids) + limit, done, deadline, listen, stops)

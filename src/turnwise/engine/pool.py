@@ -1,4 +1,4 @@
-"""The memory of all caches: a stretch of columns a session, in stores of fixed size that never hold more than the budget.
+"""The memory of all caches: a stretch of columns a session, in stores that never take more than the budget.
 
 A column is one token's (or slot's) keys and values in every layer. An extent of `size` columns lies in each store as
 [K, size, D], so that each head's numbers lie one after the other, and equal extents side by side make one batch.
@@ -23,7 +23,7 @@ FIRST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a model writes for each token: so many layers, key/value heads, query heads of a group, and numbers a head."""
+    """What a model writes for each token: layers, key/value heads, query heads of a group, numbers a head."""
 
     layers: int
     heads: int
@@ -191,7 +191,7 @@ class Pool:
         """Extents lie one behind the other within the pool."""
         start = 0
         for extent in self.extents:
-            assert extent.size > 0 and extent.start >= start, "extents overlap"
+            assert extent.start >= start, "extents overlap"
             start = extent.end
         assert start <= self.columns, "an extent lies past the pool's end"
 

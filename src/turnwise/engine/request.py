@@ -29,6 +29,8 @@ class Request:
     source: LocalSession | None = None
     """Whose reading of the beginning of this prompt will be copied, or is being waited for."""
     common: int = 0
+    queued: bool = False
+    """It has waited for room, and was counted."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)

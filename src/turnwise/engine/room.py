@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from turnwise.engine import stored
 from turnwise.engine.cached import UNREAD, Cached
 from turnwise.engine.pool import Extent, Pool
 from turnwise.engine.session import LocalSession, common
-from turnwise.engine import stored
 from turnwise.errors import EngineError
 
 WORTH = 8
@@ -41,7 +41,7 @@ class Room:
         return not self.pool.fixed or self.size(session, columns) <= self.pool.columns
 
     def fit(self, session: LocalSession, columns: int, spare: LocalSession | None = None) -> bool:
-        """Give a session room for so many columns, evicting who is idle, `spare` last; False where that is not enough."""
+        """Give a session room for so many columns, evicting who is idle, `spare` last; False where there is none."""
         assert not self.computing
         cache = session.cache
         if cache and cache.extent.size >= columns and self._queries_fit(session, columns):
@@ -69,7 +69,7 @@ class Room:
     def _take(self, session: LocalSession, columns: int) -> tuple[Extent, Extent | None] | None:
         extent = self.pool.take(columns)
         if extent is None or not session.capture:
-            return extent and (extent, None)
+            return None if extent is None else (extent, None)
         queries = self.pool.take(self._query_columns(columns))
         if queries is None:
             self.pool.give(extent)
@@ -209,7 +209,7 @@ class Room:
         return sum(e.size for e in self._extents(session))
 
     def check(self) -> None:
-        """Every extent is owned exactly once, nothing overlaps, no session holds more than its extent; else EngineError."""
+        """EngineError where an extent is not owned exactly once, or a session holds more than its extent."""
         try:
             self.pool.check()
             owned = [id(e) for s in self.sessions for e in self._extents(s)] + [id(e) for e in self.freed]

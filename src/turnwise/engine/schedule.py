@@ -17,7 +17,7 @@ from turnwise.engine.line import Line
 from turnwise.engine.request import Request
 from turnwise.engine.room import Room
 from turnwise.engine.sample import Draw, Draws
-from turnwise.errors import EngineError
+from turnwise.errors import EngineError, EngineFull
 from turnwise.model import Policy
 from turnwise.types import TurnStop
 
@@ -42,12 +42,17 @@ class Schedule:
     broken: EngineError | None = None
     """What an idle check found wrong."""
 
-    def submit(self, request: Request) -> None:
-        """Queue a step; it joins the running ones at the next border at which there is room."""
+    def welcome(self) -> None:
+        """Refuse a step that cannot even wait."""
         if self.broken:
             raise self.broken
+        most, spare = self.limits.max_queued, self.limits.max_running - len(self.running)
+        if most is not None and len(self.line) >= most + spare:
+            raise EngineFull(f"found {most} steps waiting, all that may; come again")
+
+    def submit(self, request: Request) -> None:
+        """Queue a step; it joins the running ones at the next border at which there is room."""
         self.line.join(request)
-        self.counts["queued"] += bool(self.running) and len(self.running) >= self.limits.max_running
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._advance())
 
@@ -92,11 +97,13 @@ class Schedule:
         while (head := self.line.head()) and len(self.running) < self.limits.max_running:
             source, common = self.room.relative(head.session, self.version)
             if not self.room.fit(head.session, head.columns, source):
-                self.counts["full"] += 1
-                return
+                break
             head.source, head.common = source, common
             head.session.busy = True
             self.running.append(self.line.admit())
+        for request in self.line:
+            self.counts["queued"] += not request.queued
+            request.queued = True
 
     def _borrows(self, request: Request) -> bool:
         """Whether it waits for another session to read what both have in common."""

@@ -1,7 +1,7 @@
 """Queries of tokens as they were computed, kept in the pool beside keys and values for a compaction to come.
 
 An extent for queries has c = ceil(G / 2) columns a query: the first c query heads of a group lie where keys would, the
-others where values would. Shapes: N new tokens, M stored ones, K key/value heads, G query heads of a group, D head width.
+others where values would. Shapes: N new tokens, M stored ones, K key/value heads, G query heads of a group, D width.
 """
 
 from __future__ import annotations
