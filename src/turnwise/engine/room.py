@@ -131,7 +131,8 @@ class Room:
         for other in self.sessions:
             if other is session or not _lends(other, version) or session.capture > other.capture or most >= limit:
                 continue
-            readable = other.border if other.busy and not other.events else _plain(other)
+            reading = other.busy and not other.waits and not other.events
+            readable = other.border if reading else _plain(other)
             if readable > most and other.ids[most] == session.ids[most]:
                 same = min(common(other.ids, session.ids), limit, readable)
                 best, most = (other, same) if same > most else (best, most)
@@ -152,7 +153,7 @@ class Room:
         """Close who has been idle for so long."""
         old = time.monotonic() - idle_s
         for session in [s for s in self.sessions if s.used < old and not s.busy and not s.turn.locked()]:
-            self.close(session, f"it was idle for {idle_s:g} seconds")
+            self.close(session, f"idle for {idle_s:g} seconds")
             self.counts["expired"] += 1
 
     def evict(self, session: LocalSession) -> None:

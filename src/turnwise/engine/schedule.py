@@ -74,7 +74,10 @@ class Schedule:
 
     async def _forward(self) -> None:
         """From one border to the next."""
+        self._drop()  # waiting for the border, someone may have left
         self.admit()
+        if not self.running:
+            return
         waiting = [r for r in self.running if not self._borrows(r)]
         planned = plan(waiting, self.limits.chunk_tokens, self.mixed)
         assert planned, "no step can go on"
@@ -99,6 +102,7 @@ class Schedule:
             if not self.room.fit(head.session, head.columns, source):
                 break
             head.source, head.common = source, common
+            head.session.waits = source is not None
             head.session.busy = True
             self.running.append(self.line.admit())
         for request in self.line:
@@ -111,6 +115,7 @@ class Schedule:
             return False
         waits = self.room.borrow(request.session, request.source, request.common, self.version)
         request.source = request.source if waits else None
+        request.session.waits = waits
         return waits
 
     def _commit(self, batch: Batch, read: list[int], draws: Draws) -> None:
@@ -145,7 +150,7 @@ class Schedule:
         """A step is over: its session keeps its cache until someone else needs the room."""
         if request in self.running:
             self.running.remove(request)
-            request.session.busy = False
+            request.session.busy = request.session.waits = False
             self.room.touch(request.session)
 
     def _drop(self) -> None:

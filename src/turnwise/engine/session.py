@@ -30,6 +30,8 @@ class LocalSession:
     """Held by the step or fork that runs; others queue."""
     busy: bool = False
     """A step of it has been admitted, so that its cache has to stay."""
+    waits: bool = False
+    """It waits for another to read what both have in common."""
     used: float = 0.0
     """When it was last needed."""
     gone: str = ""
