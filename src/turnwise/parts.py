@@ -21,6 +21,7 @@ from turnwise.errors import ConfigError
 from turnwise.imports import nearest
 from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
+from turnwise.model.again import compute_again
 from turnwise.model.slots import Gradient
 from turnwise.text import choose
 from turnwise.train import Judges, Oracle, Trainer
@@ -71,6 +72,8 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
     echo = _echo(config, tasks)
     policy = _policy(config, tasks) if weights is None else load(str(weights), config.dtype, config.device)
+    if config.train.checkpoint_activations:
+        compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
     return Parts(
         config=config,

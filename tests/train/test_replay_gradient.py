@@ -15,7 +15,8 @@ from played import played
 from turnwise.config.loss import SftConfig
 from turnwise.config.run import TrainConfig
 from turnwise.losses import choose
-from turnwise.model import row_attention, slots
+from turnwise.model import Policy, row_attention, slots
+from turnwise.model.again import compute_again
 from turnwise.model.slots import Slots
 from turnwise.rows import Row, pack
 from turnwise.testing import tiny_model
@@ -142,8 +143,8 @@ def rows() -> list[Row]:
     return pack(merge([played(*turns)]), 200)[0]
 
 
-def gradient(found: list[Row], how: Any) -> Tensor:
-    trainer = Trainer(tiny_model(layers=3), TrainConfig(), choose(SftConfig()), gradient=how)
+def gradient(found: list[Row], how: Any, policy: Policy | None = None) -> Tensor:
+    trainer = Trainer(policy or tiny_model(layers=3), TrainConfig(), choose(SftConfig()), gradient=how)
     trainer.accumulate(found, Tally())
     return torch.cat([w.grad.flatten() for w in trainer.policy.model.parameters() if w.grad is not None])
 
@@ -154,3 +155,23 @@ def test_the_map_s_gradient_points_nearer_to_the_exact_one_than_that_of_detached
     cosines = {h: float(torch.cosine_similarity(grads[h], grads["exact"], dim=0)) for h in ("map", "none")}
     assert 1.0 > cosines["map"] > cosines["none"] > 0.5
     assert cosines["map"] > 0.99
+
+
+@pytest.mark.parametrize("how", ["map", "exact"])
+def test_layers_that_are_computed_again_give_the_same_gradient(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, policy, made = rows(), tiny_model(layers=3), list[int]()
+    plain_grad = gradient(found, how)
+    real = slots.Fit.map
+    monkeypatch.setattr(slots.Fit, "map", lambda self, layer, *args: made.append(layer) or real(self, layer, *args))
+    compute_again(policy)
+    torch.testing.assert_close(gradient(found, how, policy), plain_grad, atol=0, rtol=0)
+    assert made == [0, 0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0]
+
+
+def test_layers_computed_again_sample_without_it() -> None:
+    policy = tiny_model()
+    ids, places = torch.tensor([[3, 4, 5]]), torch.arange(3)[None]
+    before = policy.hidden(ids, places)
+    compute_again(policy)
+    with torch.inference_mode():
+        assert torch.equal(policy.hidden(ids, places), before)

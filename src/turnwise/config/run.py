@@ -173,6 +173,9 @@ class TrainConfig(Section):
     """Most tokens in a row; one row is one forward and backward pass. Longer trees are split between branches."""
     share: Literal["trajectory", "group"] = "group"
     """What is merged into one tree: each trajectory alone, or all siblings of a task."""
+    checkpoint_activations: bool = False
+    """Keep only the input of each layer for the backward pass and compute the rest again there: less memory, about a
+    third more time."""
     threads: Count = 0
     """CPU threads for torch; 0 leaves torch's own choice."""
     export_tokens: Count = 0
