@@ -80,18 +80,29 @@ def flex_padded(visible_until: NDArray[np.int32]) -> NDArray[np.int32]:
     return np.concatenate([visible_until, ends])
 
 
+def flex_columns(
+    births: NDArray[np.int32], deaths: NDArray[np.int32], tokens: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Births and deaths with the columns of tokens, then those that events made, each filled up to whole blocks.
+
+    In blocks of 4, three tokens and a slot born at 2: births 0 1 2 3, 2 0 0 0 and deaths 3 3 3 4, 3 0 0 0.
+    """
+    whole = flex_padded(deaths[:tokens])
+    never = np.zeros(-(len(deaths) - tokens) % FLEX_BLOCK, np.int32)
+    born = np.concatenate([np.arange(len(whole), dtype=np.int32), births[tokens:], never])
+    return born, np.concatenate([whole, deaths[tokens:], never])
+
+
 def _flex(births: NDArray[np.int32], deaths: NDArray[np.int32], tokens: int, device: torch.device) -> Attend:
     """The same intervals as a FlexAttention mask; compiled, since the eager form is a slow reference."""
-    whole, more = flex_padded(deaths[:tokens]), len(deaths) - tokens
-    never = np.zeros(-more % FLEX_BLOCK, np.int32)
-    born = np.concatenate([np.arange(len(whole), dtype=np.int32), births[tokens:], never])
-    dead = np.concatenate([whole, deaths[tokens:], never])
-    mask = flex_mask(torch.from_numpy(dead).to(device), torch.from_numpy(born).to(device), len(whole))
-    extra, kernel = len(whole) - tokens, _compiled_flex()
+    born, dead = flex_columns(births, deaths, tokens)
+    extra, never = -tokens % FLEX_BLOCK, -(len(deaths) - tokens) % FLEX_BLOCK
+    mask = flex_mask(torch.from_numpy(dead).to(device), torch.from_numpy(born).to(device), tokens + extra)
+    kernel = _compiled_flex()
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         q = pad(q, (0, 0, 0, extra))
-        k, v = (_blocks(x, tokens, extra, len(never)) for x in (k, v))
+        k, v = (_blocks(x, tokens, extra, never) for x in (k, v))
         out = kernel(q, k, v, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
         return out[:, :, :tokens]
 

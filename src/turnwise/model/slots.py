@@ -113,12 +113,13 @@ class Slots:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """[1, H, N, D] queries and [1, K, N, D] keys and values in; keys and values of all columns out."""
         q_GKND = q[0].unflatten(0, (k.shape[1], -1)).transpose(0, 1)
+        keys, values, tokens = k[0], v[0], k.shape[2]
         with torch.no_grad() if self.gradient == "none" else nullcontext():
-            keys, values = k[0], v[0]
             for wave in self.waves:
                 keys, values = self._struck(wave, layer, q_GKND, keys, values, scale)
-            extra = [x[:, self.extra] for x in (keys, values)]
-        return torch.cat([k, extra[0][None]], 2), torch.cat([v, extra[1][None]], 2)
+        pools = (torch.cat([x[0], made[:, tokens:]], 1) for x, made in ((k, keys), (v, values)))
+        keys, values = (torch.cat([pool[:, :tokens], pool[:, self.extra]], 1)[None] for pool in pools)
+        return keys, values
 
     def _struck(
         self, wave: Wave, layer: int, q_GKND: Tensor, k_KPD: Tensor, v_KPD: Tensor, scale: float
