@@ -116,7 +116,7 @@ class _Episode:
             if room < 1:
                 return EpisodeStop.TOKEN_LIMIT if self.trajectory.turns else EpisodeStop.OVERLONG
             completion = await self._complete(dialogue, room)
-            message = dialogue.reply(completion.ids.tolist())
+            message = dialogue.reply(completion.ids.tolist(), completion.injected)
             seen = await self._env(self.env.step(message))
             self._score(seen)
             limit = self._limit(completion, room)
