@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from renderers import Renderer
 
-from turnwise.agents import Limits, Rules, sampling
+from turnwise.agents import Limits, Plan, Rules, plan, sampling
 from turnwise.condense import Condensation, condensation
 from turnwise.config import RunConfig
 from turnwise.engine import LocalEngine
@@ -22,6 +22,8 @@ from turnwise.errors import ConfigError
 from turnwise.imports import nearest
 from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
+from turnwise.model.again import compute_again
+from turnwise.model.slots import Gradient
 from turnwise.runs import rollouts
 from turnwise.text import choose
 from turnwise.train import Judges, Oracle, Trainer
@@ -50,6 +52,8 @@ class Parts:
     limits: Limits
     rules: Rules
     condense: Condensation | None
+    compaction: Plan | None = None
+    eval_compaction: Plan | None = None
 
     def save(self, folder: Path, extra: dict[str, float]) -> None:
         """Write weights, tokenizer, optimizer and loop state; `restore` on an equal config continues exactly."""
@@ -73,6 +77,8 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
     echo = _echo(config, tasks)
     policy = _policy(config, tasks) if weights is None else load(str(weights), config.dtype, config.device)
+    if config.train.checkpoint_activations:
+        compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
     engine = LocalEngine(policy)
     return Parts(
@@ -82,7 +88,7 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         policy=policy,
         renderer=renderer,
         engine=engine,
-        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss),
+        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss, _gradient(config)),
         judges=_judges(config, policy, tasks),
         echo=echo,
         oracle=Oracle(config.oracle, policy, renderer, config.train.row_tokens) if config.oracle.coef else None,
@@ -90,6 +96,8 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
         rules=Rules(config.env.on_bad_call, config.env.on_no_call, config.env.on_cut),
         condense=_condense(config, engine, renderer, tasks),
+        compaction=plan(config.rollout.compaction),
+        eval_compaction=plan(config.eval.compaction or config.rollout.compaction),
     )
 
 
@@ -104,6 +112,11 @@ def _condense(config: RunConfig, engine: LocalEngine, renderer: Renderer, tasks:
         engine = LocalEngine(_frozen(model))
         theirs = choose(model.tokenizer, config.renderer if writer.source == "start" else "auto", writer.name)
     return condensation(wanted, renderer, engine, theirs)
+
+
+def _gradient(config: RunConfig) -> Gradient:
+    """What flows through events."""
+    return config.rollout.compaction.gradient if config.rollout.compaction else "map"
 
 
 def _echo(config: RunConfig, tasks: TaskSet) -> Rule | None:

@@ -15,6 +15,7 @@ from turnwise.text import ChatML, Template
 from turnwise.types import (
     Break,
     BreakKind,
+    Compaction,
     Completion,
     EpisodeStop,
     Observation,
@@ -49,9 +50,19 @@ class Listening(FakeEngine):
     def __init__(self, replies: Sequence[Sequence[int]]) -> None:
         super().__init__(replies)
         self.opened: list[tuple[list[int], int]] = []
+        self.compaction: list[Compaction | None] = []
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> FakeSession:
+    async def open(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int,
+        compaction: Compaction | None = None,
+        **_: Any,
+    ) -> FakeSession:
         self.opened.append((list(prompt_ids), seed))
+        self.compaction.append(compaction)
         return await super().open(prompt_ids, sampling, seed=seed)
 
 

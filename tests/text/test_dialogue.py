@@ -230,3 +230,14 @@ def test_a_call_whose_name_is_no_name_is_a_failed_call(renderers, tokenizers, na
     text = f'<tool_call>\n{{"name": {name}, "arguments": {{}}}}\n</tool_call>'
     message = dialogue.reply(tokenizers["qwen3"].encode(text))
     assert "tool_calls" not in message and len(message["failed_calls"]) == 1
+
+
+def test_a_notice_among_sampled_tokens_is_no_part_of_the_reply(renderers, tokenizers):
+    dialogue = Dialogue(renderers["chatml on smollm2"])
+    dialogue.add([HI])
+    ids, told = sample(tokenizers["chatml on smollm2"], "go forward"), tokenizers["chatml on smollm2"].encode("9 left")
+    both = [*ids[:1], *told, *ids[1:]]
+    injected = np.array([False] + [True] * len(told) + [False] * (len(ids) - 1))
+    assert dialogue.reply(both, injected) == {"role": "assistant", "content": "go forward"}
+    dialogue.add([HI])
+    assert dialogue.clean

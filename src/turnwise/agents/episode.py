@@ -15,6 +15,7 @@ import numpy as np
 from renderers import Renderer
 
 from turnwise.agents.calls import calls_in
+from turnwise.agents.compaction import Plan
 from turnwise.agents.desk import Desk, ordered, rest, told
 from turnwise.agents.limits import Limits, Rules
 from turnwise.agents.summaries import kept
@@ -24,6 +25,7 @@ from turnwise.condense.query import query_of
 from turnwise.errors import EngineError, RenderError, ToolError, TooLong
 from turnwise.text import Dialogue, explain, record
 from turnwise.types import (
+    Attribution,
     Completion,
     Engine,
     Env,
@@ -46,12 +48,14 @@ async def play(
     renderer: Renderer,
     sampling: Sampling,
     limits: Limits,
+    compaction: Plan | None = None,
+    *,
     rules: Rules = Rules(),  # noqa: B008 - frozen
     history: History | None = None,
 ) -> Trajectory:
     """Fill an empty trajectory. Whatever environment and engine raise becomes its stop reason and error; with a
     `history`, what was said is condensed when that is due."""
-    episode = _Episode(env, trajectory, engine, renderer, sampling, limits, rules, history)
+    episode = _Episode(env, trajectory, engine, renderer, sampling, limits, compaction, rules, history)
     try:
         async with asyncio.timeout(limits.timeout_s):
             trajectory.stop_reason = await episode.run()
@@ -98,6 +102,7 @@ class _Episode:
         renderer: Renderer,
         sampling: Sampling,
         limits: Limits,
+        compaction: Plan | None,
         rules: Rules,
         history: History | None,
     ) -> None:
@@ -107,6 +112,7 @@ class _Episode:
         self.renderer = renderer
         self.sampling = sampling
         self.limits = limits
+        self.compaction = compaction
         self.rules = rules
         self.history = history
         self.session: Session | None = None
@@ -128,7 +134,7 @@ class _Episode:
             completion = await self._complete(dialogue, room) if room > 0 else None
             if completion is None:
                 return EpisodeStop.TOKEN_LIMIT if self.replies else EpisodeStop.OVERLONG
-            message = dialogue.reply(completion.ids.tolist())
+            message = dialogue.reply(completion.ids.tolist(), completion.injected)
             self.trajectory.messages.append(message)
             self.replies += 1
             faults = self.desk.faults(message)
@@ -215,9 +221,9 @@ class _Episode:
     async def _complete(self, dialogue: Dialogue, room: int) -> Completion | None:
         """Feed the session what it has not read, sample, and record the turn; None where the model has no room."""
         began = time.perf_counter()
-        prompt, limit = dialogue.prompt_ids, min(room, self.sampling.max_tokens)
+        limit = min(room, self.sampling.max_tokens)
         try:
-            completion = await patient(lambda: self._sampled(prompt, limit))
+            completion = await patient(lambda: self._sampled(dialogue, limit))
         except TooLong:
             return None
         self._spent("model", began)
@@ -226,12 +232,12 @@ class _Episode:
         turns.append(turn)
         return completion
 
-    async def _sampled(self, prompt: np.ndarray, limit: int) -> Completion:
-        new = await self._unread(prompt)
+    async def _sampled(self, dialogue: Dialogue, limit: int) -> Completion:
+        new = await self._unread(dialogue.prompt_ids, dialogue.attribution)
         assert self.session is not None
         return await self.engine.step(self.session, new, limit)
 
-    async def _unread(self, prompt: np.ndarray) -> list[int]:
+    async def _unread(self, prompt: np.ndarray, said: Attribution) -> list[int]:
         """What the session has not seen of the prompt; a history that was rewritten opens a new session."""
         ids = prompt.tolist()
         if self.session is not None:
@@ -239,7 +245,8 @@ class _Episode:
             if len(held) < len(ids) and ids[: len(held)] == list(held):
                 return list(ids[len(held) :])
             await self.close()
-        self.session = await self.engine.open(ids, self.sampling, seed=self._seed())
+        compaction = None if self.compaction is None else self.compaction.opened(said)
+        self.session = await self.engine.open(ids, self.sampling, seed=self._seed(), compaction=compaction)
         return []
 
     def _seed(self) -> int:

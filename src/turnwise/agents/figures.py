@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from turnwise.agents.compaction import cache_figures
 from turnwise.agents.diagnostics import calls, chars, read, replies, tokens
 from turnwise.types import Trajectory
 
@@ -55,6 +56,7 @@ def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "episode/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
         "episode/retries": sum(t.metrics.get("retries", 0.0) for t in trajectories),
         "episode/close_failed": sum(t.metrics.get("close_failed", 0.0) for t in trajectories),
+        **cache_figures(trajectories),
         **_seconds(trajectories),
         **{f"tokens/{role}": n / len(trajectories) for role, n in tokens(trajectories).items()},
         **{f"chars/{role}": n / len(trajectories) for role, n in chars(trajectories).items()},

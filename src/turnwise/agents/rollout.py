@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from renderers import Renderer
 
+from turnwise.agents.compaction import Plan
 from turnwise.agents.episode import play
 from turnwise.agents.limits import Limits, Rules
 from turnwise.condense import Condensation, Shared
@@ -45,6 +46,7 @@ async def rollout(
     limits: Limits,
     progress: Callable[[int, int], None] = lambda done, total: None,
     retried: Callable[[Trajectory], None] = lambda failed: None,
+    compaction: Plan | None = None,
     *,
     rules: Rules = Rules(),  # noqa: B008 - frozen
     condense: Condensation | None = None,
@@ -64,7 +66,10 @@ async def rollout(
             empty = Trajectory(environment.id, batch.tasks[group], group, sibling, seed)
             common = seed_of(batch.seed, batch.step, group)
             history = condense.history(groups[group], common, seed) if condense else None
-            played = await play(environment.new(), empty, engine, renderer, sampling, limits, rules, history)
+            env = environment.new()
+            played = await play(
+                env, empty, engine, renderer, sampling, limits, compaction, rules=rules, history=history
+            )
             played.metrics["retries"] = float(attempt)
             if played.stop_reason not in FAILED or attempt == batch.retries:
                 break
