@@ -37,7 +37,7 @@ def test_an_episode_of_strange_replies_ends_for_a_reason_and_never_by_an_excepti
         engine = FakeEngine([[*renderer.tokenizer.encode(t, add_special_tokens=False), renderer.end] for t in said])
         sampling, limits = Sampling(max_tokens=500, stop_ids=(renderer.end,)), Limits(6, 20_000, 30.0)
         empty = Trajectory("tooled", Task("t"), 0, 0, n)
-        played = asyncio.run(play(Tooled([]), empty, engine, renderer, sampling, limits, Rules(bad_call=rule)))
+        played = asyncio.run(play(Tooled([]), empty, engine, renderer, sampling, limits, rules=Rules(bad_call=rule)))
         stops[played.stop_reason] += 1
         assert played.error is None or played.error.startswith("RenderError"), played.error
     assert stops.keys() <= FINE | {EpisodeStop.ENV_ERROR}

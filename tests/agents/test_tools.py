@@ -35,7 +35,7 @@ def episode(*said: str, rules: Rules = PASS, limits: Limits = WIDE, **env: Any) 
     """Play against an engine that says these replies."""
     engine, empty = FakeEngine([[*ids(text), END] for text in said]), Trajectory("tooled", Task("t"), 0, 0, 1)
     made = Tooled(**{"seen": [], **env})
-    trajectory = asyncio.run(play(made, empty, engine, CHATML, SAMPLING, limits, rules))
+    trajectory = asyncio.run(play(made, empty, engine, CHATML, SAMPLING, limits, rules=rules))
     assert engine.open_sessions == 0
     return trajectory
 

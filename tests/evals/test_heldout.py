@@ -27,6 +27,9 @@ def test_the_environment_s_own_success_counts_before_the_reward_and_failures_are
         "eval/read_tokens": 2.0,
         "eval/sampled_tokens": 2.0,
         "eval/errors": 1.0,
+        "eval/cache/peak_mean": 0.8,
+        "eval/cache/peak_max": 1.0,
+        "eval/compaction/events": 0.0,
     }
 
 

@@ -27,19 +27,19 @@ COUNTED = ("calls/", "condense/")
 
 def reported(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Everything else that environments measured: each a mean over the episodes that say it, by name."""
-    return {n: mean for n, mean in _means(trajectories).items() if n not in OURS and not n.startswith(COUNTED)}
+    values: dict[str, list[float]] = {}
+    for name, value in (item for t in trajectories for item in t.metrics.items()):
+        if name not in OURS and not name.startswith(COUNTED):
+            values.setdefault(name, []).append(value)
+    return {name: sum(said) / len(said) for name, said in sorted(values.items())}
 
 
 def counted(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """What agents counted themselves: means over the episodes."""
-    return {name: mean for name, mean in _means(trajectories).items() if name.startswith(COUNTED)}
-
-
-def _means(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for name, value in (item for t in trajectories for item in t.metrics.items()):
-        values.setdefault(name, []).append(value)
-    return {name: sum(said) / len(said) for name, said in sorted(values.items())}
+    """What agents counted themselves: means over all episodes, of which some may have had nothing to count."""
+    found: Counter[str] = Counter()
+    for trajectory in trajectories:
+        found.update({name: n for name, n in trajectory.metrics.items() if name.startswith(COUNTED)})
+    return {name: total / len(trajectories) for name, total in sorted(found.items())}
 
 
 def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -72,7 +72,7 @@ def _seconds(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     spent: Counter[str] = Counter()
     for trajectory in trajectories:
         spent.update(trajectory.seconds)
-    return {f"episode/{where}_s": seconds / len(trajectories) for where, seconds in sorted(spent.items())}
+    return {f"time/episode_{where}_s": seconds / len(trajectories) for where, seconds in sorted(spent.items())}
 
 
 def _length(trajectory: Trajectory) -> int:

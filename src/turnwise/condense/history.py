@@ -34,7 +34,9 @@ COUNTS = (
     "summaries",
     "summary_tokens",
 )
-"""What every episode that may condense says, even if it is nothing; reasons why pieces stayed come beside them."""
+"""What every episode that may condense counts."""
+REASONS = ("cut", "not_shorter", "empty", "too_long", "failed")
+"""Pieces whose text was cut, and those that stayed, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class History:
         self.shared = shared
         self.seed = seed
         self.blocks = Blocks()
-        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+        self.counts: Counter[str] = Counter(dict.fromkeys((*COUNTS, *REASONS), 0))
         self._skip = [re.compile(pattern) for pattern in config.skip]
         self._refused: set[str] = set()
         self._kept: dict[int, Turn] = {}
