@@ -49,8 +49,12 @@ def rows(make: Make) -> list[dict[str, str]]:
 
 def _row(name: str, about: str, renderer: Renderer) -> dict[str, str]:
     cells = {title: cell(renderer, talk, tools) for title, (talk, tools) in SITUATIONS.items()}
-    whole = all(appends(renderer, talk, tools) for talk, tools in SITUATIONS.values())
-    return {"template": name, "what": about, "append-only": "yes" if whole else "no", **cells}
+    return {"template": name, "what": about, "append-only": "yes" if steady(renderer) else "no", **cells}
+
+
+def steady(renderer: Renderer) -> bool:
+    """Whether the renderer is append-only in every situation that it can write."""
+    return all(appends(renderer, talk, tools) for talk, tools in SITUATIONS.values())
 
 
 def cell(renderer: Renderer, talk: Talk, tools: list[Tool] | None) -> str:
