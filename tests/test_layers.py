@@ -34,6 +34,7 @@ LAYERS = (
     "cluster",
     "parts",
     "loop",
+    "sft",
     "bench",
     "testing",
     "cli",

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from renderers.base import Renderer
 
-from turnwise.text.breaks import explain
 from turnwise.text.dialogue import Dialogue
 from turnwise.text.families import FAMILIES, Make
+from turnwise.text.given import given
 from turnwise.text.reply import said_ids
-from turnwise.types import BreakKind, Message, Tool, Turn, TurnStop
+from turnwise.types import BreakKind, Message, Tool, Turn
 
 LOOK: Tool = {
     "type": "function",
@@ -64,11 +63,11 @@ def cell(renderer: Renderer, talk: Talk, tools: list[Tool] | None) -> str:
     dialogue.add([ASK])
     for reply, said in talk:
         ids = said_ids(renderer, dialogue.messages, reply, tools)
-        turns.append(_turn(dialogue, ids, turns))
+        turns.append(given(dialogue, ids, turns))
         bridged &= _bridges(renderer, turns[-1], said, tools)
         dialogue.reply(ids)
         dialogue.add([said])
-    turns.append(_turn(dialogue, (), turns))
+    turns.append(given(dialogue, (), turns))
     kinds = dict.fromkeys(t.prefix.kind.value for t in turns if t.prefix and t.prefix.kind is not BreakKind.CLEAN)
     return ", ".join(kinds) or ("bridged" if bridged else "drawn again")
 
@@ -78,20 +77,6 @@ def _bridges(renderer: Renderer, turn: Turn, said: Message, tools: list[Tool] | 
     listed: Any = tools
     prompt, ids = turn.prompt_ids.tolist(), turn.completion_ids.tolist()
     return renderer.bridge_to_next_turn(prompt, ids, new, tools=listed) is not None
-
-
-def _turn(dialogue: Dialogue, ids: Sequence[int], earlier: Sequence[Turn]) -> Turn:
-    said = np.array(ids, np.int32)
-    turn = Turn(
-        dialogue.prompt_ids,
-        said,
-        np.zeros(len(said), np.float32),
-        np.zeros(len(said), np.int32),
-        TurnStop.STOP,
-        attribution=dialogue.attribution,
-    )
-    turn.prefix = explain(turn, earlier, dialogue.messages, dialogue.renderer)
-    return turn
 
 
 def appends(renderer: Renderer, talk: Talk, tools: list[Tool] | None) -> bool:
