@@ -42,12 +42,11 @@ class Stock:
         kept, _ = disk.read_lines(self.data)
         played, _ = disk.read_lines(self.episodes)
         ends = {str(line["id"]): str(line["end"]) for line in played}
-        self.counts = Counter(end for end in ends.values() if end != "failed")
-        self.done = {name for name, end in ends.items() if end != "failed"}
-        # A kill between the two lines of an episode leaves it kept and not counted.
-        late = {str(line["metadata"]["id"]) for line in kept} - self.done
-        self.done |= late
-        self.counts["kept"] += len(late)
+        others = {name: end for name, end in ends.items() if end not in ("kept", "failed")}
+        # What is kept is what the data holds: a kill between an episode's two lines leaves it there and not listed.
+        stands = {str(line["metadata"]["id"]): "kept" for line in kept}
+        self.counts = Counter((others | stands).values())
+        self.done = {*others, *stands}
 
     def add(self, name: str, end: str, record: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
         """One episode's end; a conversation that is kept is on the disk before the episode counts as played."""
@@ -122,7 +121,7 @@ async def _gather(
         await who.close()
     seconds = time.perf_counter() - began
     reporter.finish(_closing(config, stock, total, seconds))
-    return dict(stock.counts)
+    return {end: n for end, n in stock.counts.items() if n}
 
 
 def _waiting(config: SftDataConfig, tasks: TaskSet, stock: Stock) -> Iterator[tuple[Task, int, str]]:
