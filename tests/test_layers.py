@@ -35,6 +35,7 @@ LAYERS = (
     "parts",
     "loop",
     "sft",
+    "starter",
     "bench",
     "testing",
     "cli",

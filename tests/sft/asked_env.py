@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from pathlib import Path
 from types import SimpleNamespace
 
 from turnwise.types import Observation, Task
@@ -42,6 +45,14 @@ class Silent(Asked):
         seen = await super().start(task)
         seen.oracle = []
         return seen
+
+
+async def slow_expert(args, task):
+    """The expert, which takes its time and writes down whom it has finished with."""
+    await asyncio.sleep(0.05)
+    with Path(os.environ["PLAYED"]).open("a") as file:
+        file.write(f"{task.key}\n")
+    return await expert(args, task)
 
 
 async def expert(args, task):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 from server import completion, serving
 
 from turnwise.cli.main import main
-from turnwise.config import load
+from turnwise.config import dump, load
 from turnwise.config.run import SamplingConfig, TinyConfig
 from turnwise.config.sft import DemoEnvConfig, EndpointConfig, SftDataConfig
 from turnwise.envs.tasks import side
@@ -111,6 +114,25 @@ def test_a_conversation_whose_episode_was_not_listed_is_not_played_again(tmp_pat
     path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:-1]))
     assert gather(config(tmp_path, tasks=3), by=player) == {"kept": 3}
     assert set(played.values()) == {1}
+
+
+def test_a_call_that_is_killed_ends_with_every_episode_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLAYED", str(tmp_path / "played"))
+    slow = EXPERT.replace(":expert", ":slow_expert")
+    (tmp_path / "demos.toml").write_text(dump(config(tmp_path, expert=slow, tasks=20, parallel=2)))
+    command = [sys.executable, "-m", "turnwise.cli.main", "sft-data", "@", str(tmp_path / "demos.toml"), "--quiet"]
+    lines = tmp_path / "demos" / "episodes.jsonl"
+    with subprocess.Popen(command) as life:
+        until = time.monotonic() + 60
+        while not lines.exists() or lines.read_bytes().count(b"\n") < 7:
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        life.kill()
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert len(episodes(tmp_path)) == 20 == len({line["id"] for line in episodes(tmp_path)})
+    assert {record["metadata"]["id"] for record in kept(tmp_path)} == {f"asked/{n}#0" for n in range(0, 20, 2)}
+    played = Counter((tmp_path / "played").read_text().split())
+    assert sum(played.values()) - 20 <= 2  # those under way when it was killed
 
 
 def test_failed_episodes_are_played_again_by_the_next_call(tmp_path):
