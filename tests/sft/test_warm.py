@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
 import torch
 from chats import PLAIN, sums, write
 
+from small import Cut, Power
 from small import config as small
 from turnwise import runs
 from turnwise.cli.main import main
@@ -53,28 +53,6 @@ def lines(out):
 
 def weights(out):
     return (out / "run" / "checkpoints" / f"step-{STEPS:06d}" / "model.safetensors").read_bytes()
-
-
-class Cut(Exception):
-    """The power is gone."""
-
-
-class Power(Silent):
-    """Fails at the `cut`-th thing it is told."""
-
-    def __init__(self, cut: int) -> None:
-        self.left = cut
-
-    def progress(self, stage: str, done: int, total: int) -> None:
-        self.tick()
-
-    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        self.tick()
-
-    def tick(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Cut
 
 
 @pytest.fixture(scope="module")
