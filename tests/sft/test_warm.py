@@ -16,7 +16,7 @@ from turnwise import runs
 from turnwise.cli.main import main
 from turnwise.config import load
 from turnwise.config.run import CheckpointConfig, EnvConfig, TinyConfig
-from turnwise.config.sft import SftConfig, SftEvalConfig, SftTrainConfig
+from turnwise.config.sft import SftEvalConfig, SftRunConfig, SftTrainConfig
 from turnwise.errors import ConfigError, RunError
 from turnwise.loop import train
 from turnwise.reporter import Silent
@@ -43,7 +43,7 @@ def config(out, **more):
         "eval": SftEvalConfig(every=2),
         "checkpoint": CheckpointConfig(every=2),
     }
-    return SftConfig(**(fields | more))
+    return SftRunConfig(**(fields | more))
 
 
 def lines(out):
@@ -174,7 +174,7 @@ def test_the_command_trains_tells_and_goes_on(tmp_path, data, capsys):
 )
 def test_config_mistakes_are_told(words, expected):
     with pytest.raises(ConfigError, match="(?s).*" + expected.replace("?", r"\?").replace(".", r"\.")):
-        load(words, SftConfig)
+        load(words, SftRunConfig)
 
 
 @pytest.mark.real
@@ -184,3 +184,9 @@ def test_smollm2_takes_a_step(tmp_path, data):
     warm(config(tmp_path, data=[data], model="smollm2", train=steps, eval=none, checkpoint=CheckpointConfig()))
     line = lines(tmp_path)[-1]
     assert line["samples/tokens_trained"] > 0 and 0 < line["loss/total"] < 10
+
+
+def test_inspect_shows_a_supervised_run(whole, capsys):
+    assert main(["inspect", str(whole / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "loss/total" in out and "eval/loss" in out and "tokens_trained" in out

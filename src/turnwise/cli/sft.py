@@ -9,7 +9,7 @@ from pathlib import Path
 from turnwise.cli.page import page, show
 from turnwise.cli.train import OPTIONS, check_folder
 from turnwise.config import dump, load
-from turnwise.config.sft import SftConfig
+from turnwise.config.sft import SftRunConfig
 
 USAGE = "turnwise sft [@ sft.toml] --data demos/data.jsonl [--key value ...]"
 ABOUT = """Trains a model on conversations, one JSON object a line in OpenAI shape (messages, tools, metadata): what
@@ -20,10 +20,10 @@ train`, and a checkpoint is a model for it: `turnwise train --model runs/sft/che
 def run(args: list[str]) -> int:
     """Parse, check, then train."""
     if {"-h", "--help"} & set(args):
-        show(page(USAGE, ABOUT, OPTIONS, SftConfig))
+        show(page(USAGE, ABOUT, OPTIONS, SftRunConfig))
         return 0
     chosen = OPTIONS.keys() & set(args)
-    config = load([a for a in args if a not in OPTIONS], SftConfig)
+    config = load([a for a in args if a not in OPTIONS], SftRunConfig)
     if "--dry-run" in chosen:
         show(dump(config).rstrip("\n"))
         return 0
@@ -31,7 +31,7 @@ def run(args: list[str]) -> int:
     return _warm(config, resume="--resume" in chosen, quiet="--quiet" in chosen)
 
 
-def _warm(config: SftConfig, *, resume: bool, quiet: bool) -> int:
+def _warm(config: SftRunConfig, *, resume: bool, quiet: bool) -> int:
     """Everything from here on may import torch."""
     from turnwise.cli.columns import LEARNT
     from turnwise.cli.interrupt import stoppable

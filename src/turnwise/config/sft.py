@@ -34,7 +34,7 @@ class SftEvalConfig(Section):
     """Also evaluate after every so many steps; 0 only before the first and after the last."""
 
 
-class SftConfig(Section):
+class SftRunConfig(Section):
     """One supervised run: the conversations, and the model that learns what their assistant says."""
 
     name: str = "sft"

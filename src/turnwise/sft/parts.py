@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from renderers import Renderer
 
-from turnwise.config.loss import SftConfig as SftLoss
-from turnwise.config.sft import SftConfig
+from turnwise.config.loss import SftConfig
+from turnwise.config.sft import SftRunConfig
 from turnwise.envs import TaskSet
 from turnwise.errors import DataError
 from turnwise.losses.sft import sft
@@ -28,7 +28,7 @@ from turnwise.types import Task, Trajectory
 class Parts:
     """Everything a supervised run moves. Conversations become turns once, when they are first asked for."""
 
-    config: SftConfig
+    config: SftRunConfig
     tasks: TaskSet
     policy: Policy
     renderer: Renderer
@@ -50,7 +50,7 @@ class Parts:
         return take(self.trainer, folder)
 
 
-def assemble(config: SftConfig, weights: Path | None = None) -> Parts:
+def assemble(config: SftRunConfig, weights: Path | None = None) -> Parts:
     """Make the parts; `weights` is a checkpoint to load instead of the config's model."""
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
@@ -58,7 +58,7 @@ def assemble(config: SftConfig, weights: Path | None = None) -> Parts:
     tasks.holdout(config.eval.conversations)  # a split that leaves none is told before anything is loaded
     policy = load(str(weights), config.dtype, config.device) if weights else _policy(config, tasks)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
-    trainer = Trainer(policy, config.train, partial(sft, config=SftLoss()))
+    trainer = Trainer(policy, config.train, partial(sft, config=SftConfig()))
     parts = Parts(config, tasks, policy, renderer, trainer)
     if not parts.conversation(next(tasks.train(seed=config.seed))).turns:
         raise DataError(
@@ -68,7 +68,7 @@ def assemble(config: SftConfig, weights: Path | None = None) -> Parts:
     return parts
 
 
-def _policy(config: SftConfig, tasks: TaskSet) -> Policy:
+def _policy(config: SftRunConfig, tasks: TaskSet) -> Policy:
     if config.model != "tiny":
         return load(config.model, config.dtype, config.device)
     texts = [text_of(message) for task in tasks.environment.tasks() for message in task.data["messages"]]

@@ -15,7 +15,7 @@ import torch
 
 from turnwise import runs
 from turnwise.config import dump
-from turnwise.config.sft import SftConfig
+from turnwise.config.sft import SftRunConfig
 from turnwise.model import parameters
 from turnwise.reporter import Reporter, Silent
 from turnwise.rows import Seen
@@ -29,7 +29,7 @@ KEPT = ("loss/", "optim/", "policy/entropy", "policy/confidence", "samples/")
 
 
 def warm(
-    config: SftConfig, reporter: Reporter | None = None, *, resume: bool = False, stop: threading.Event | None = None
+    config: SftRunConfig, reporter: Reporter | None = None, *, resume: bool = False, stop: threading.Event | None = None
 ) -> dict[str, float]:
     """Run a config to its end, or to the end of the step in which `stop` is set; returns the run's summary."""
     began = time.perf_counter()
