@@ -80,7 +80,7 @@ def test_the_command_tells_and_its_exit_code_says_whether_all_is_well(capsys, tm
 
 def test_a_break_that_an_append_only_template_does_not_make_fails_the_command(capsys, monkeypatch):
     case = {"name": "chatml, free", "max_abs_diff": 0.0, "tokens": 1.0, "turns": 2.0, "clean": 0.0}
-    broken = [{**case, "append-only": "yes", "breaks": "rewritten 1"}]
+    broken = [{**case, "append-only": "yes", "breaks": "rewritten 1", "unmeant": 1.0}]
     monkeypatch.setattr("turnwise.evals.env_parity.examine", lambda config: broken)
     assert main(["doctor", "--env", "recall"]) == 1
     assert "breaks prefixes that an append-only template keeps" in capsys.readouterr().out
@@ -111,3 +111,10 @@ def test_smollm2_plays_an_environment_exactly():
     cases = examine(EnvDoctorConfig(model="smollm2", tasks=1, max_tokens=4, env=played))
     assert [c["name"] for c in cases] == ["ChatML, free", "ChatML, every form"]
     assert all(c["max_abs_diff"] < 1e-4 and c["breaks"] == "none" for c in cases)
+
+
+def test_a_cache_that_is_compacted_on_the_way_is_exact_and_is_no_break_of_the_templates(capsys):
+    words = ["--families", "chatml", "--tasks", "2", "--tiny.width", "32", "--tiny.layers", "1"]
+    words += ["--rollout.compaction.trigger", "turns", "--rollout.compaction.protect_turns", "1"]
+    assert main(["doctor", "--env", "recall", *words]) == 0
+    assert "compacted" in capsys.readouterr().out

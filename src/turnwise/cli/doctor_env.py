@@ -55,7 +55,7 @@ def _tell(config: EnvDoctorConfig, target: Path | None, command: list[str]) -> i
     if target:
         report.write(target, " ".join(command), cases)
     wrong = [str(c["name"]) for c in cases if not float(c["max_abs_diff"]) <= config.threshold]
-    broken = [str(c["name"]) for c in cases if c["append-only"] == "yes" and c["breaks"] != "none"]
+    broken = [str(c["name"]) for c in cases if c["append-only"] == "yes" and float(c["unmeant"])]
     if wrong:
         print(
             f"{config.env.id} is not exact with {'; '.join(wrong)}: over {config.threshold:g}. See whether the model "

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from turnwise.config.compaction import RolloutConfig
 from turnwise.config.run import EnvConfig, Positive, TinyConfig
 from turnwise.config.section import Section
 
@@ -43,3 +44,4 @@ class EnvDoctorConfig(Section):
     """Largest difference that passes."""
     tiny: TinyConfig = TinyConfig()
     env: PlayedConfig = PlayedConfig()
+    rollout: RolloutConfig = RolloutConfig()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from renderers import Renderer
 
-from turnwise.agents import Batch, Limits, rollout, sampling
+from turnwise.agents import Batch, Limits, plan, rollout, sampling
 from turnwise.config.doctor_env import EnvDoctorConfig
 from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
@@ -24,6 +24,7 @@ from turnwise.evals.scripted import replies
 from turnwise.imports import nearest
 from turnwise.model import Policy, load, tiny
 from turnwise.rows import pack
+from turnwise.runs.breaks import MENDS
 from turnwise.text import choose
 from turnwise.text.families import FAMILIES, MARKS
 from turnwise.text.table import steady
@@ -91,7 +92,8 @@ async def _play(
     """Real episodes; one that failed is an error here, since there is nothing to replay."""
     limits = Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s)
     batch = Batch([*islice(tasks.train(seed=config.seed), config.tasks)], config.env.group, config.seed, 0)
-    played = await rollout(batch, tasks.environment, LocalEngine(policy), renderer, how, limits)
+    compaction = plan(config.rollout.compaction)
+    played = await rollout(batch, tasks.environment, LocalEngine(policy), renderer, how, limits, compaction=compaction)
     errors = [t.error for t in played if t.error is not None]
     if errors:
         raise RunError(f"{len(errors)} of {len(played)} episodes failed in {config.env.id}; the first: {errors[0]}")
@@ -112,6 +114,7 @@ def figures(policy: Policy, renderer: Renderer, played: Sequence[Trajectory]) ->
         "turns": float(sum(len(t.turns) for t in there)),
         "clean": float(kinds[BreakKind.CLEAN]),
         "breaks": ", ".join(f"{kind.value} {n}" for kind, n in broken.items()) or "none",
+        "unmeant": float(sum(kinds[kind] for kind in MENDS)),
         "append-only": "yes" if steady(renderer) else "no",
     }
 

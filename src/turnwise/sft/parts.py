@@ -15,6 +15,7 @@ from turnwise.envs import TaskSet
 from turnwise.errors import DataError
 from turnwise.losses.sft import sft
 from turnwise.model import Policy, load, tiny
+from turnwise.model.again import compute_again
 from turnwise.sft.lines import source
 from turnwise.sft.turns import trajectory
 from turnwise.text import choose
@@ -57,6 +58,8 @@ def assemble(config: SftRunConfig, weights: Path | None = None) -> Parts:
     tasks = TaskSet(source(config.data), config.holdout_fraction, config.holdout_seed)
     tasks.holdout(config.eval.conversations)  # a split that leaves none is told before anything is loaded
     policy = load(str(weights), config.dtype, config.device) if weights else _policy(config, tasks)
+    if config.train.checkpoint_activations:
+        compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
     trainer = Trainer(policy, config.train, partial(sft, config=SftConfig()))
     parts = Parts(config, tasks, policy, renderer, trainer)
