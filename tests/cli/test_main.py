@@ -34,6 +34,7 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
         ["doctor", "--env", "babyai", "--help"],
         ["train", "--lr", "1"],
         ["sft", "--train.lrr", "1"],
+        ["sft", "--data", "there-is-none.jsonl"],
     ],
 )
 def test_an_answer_that_needs_no_model_imports_nothing_heavy(words):

@@ -10,6 +10,7 @@ from turnwise.cli.page import page, show
 from turnwise.cli.train import OPTIONS, check_folder
 from turnwise.config import dump, load
 from turnwise.config.sft import SftRunConfig
+from turnwise.errors import ConfigError
 
 USAGE = "turnwise sft [@ sft.toml] --data demos/data.jsonl [--key value ...]"
 ABOUT = """Trains a model on conversations, one JSON object a line in OpenAI shape (messages, tools, metadata): what
@@ -28,6 +29,9 @@ def run(args: list[str]) -> int:
         show(dump(config).rstrip("\n"))
         return 0
     check_folder(Path(config.out) / config.name, resume="--resume" in chosen)
+    for file in config.data:
+        if not Path(file).is_file():
+            raise ConfigError(f"found no file {file} (data); expected conversations, one JSON object a line")
     return _warm(config, resume="--resume" in chosen, quiet="--quiet" in chosen)
 
 
