@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from server import completion, serving
+from chat_server import completion, serving
 
 from turnwise.cli.main import main
 from turnwise.config import dump, load
