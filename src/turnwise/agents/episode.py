@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import numpy as np
 from renderers import Renderer
 
 from turnwise.agents.calls import calls_in
@@ -19,13 +18,12 @@ from turnwise.agents.compaction import Plan
 from turnwise.agents.desk import Desk, ordered, rest, told
 from turnwise.agents.limits import Limits, Rules
 from turnwise.agents.summaries import kept
+from turnwise.agents.voice import Voice
 from turnwise.condense import History
-from turnwise.condense.patience import patient
 from turnwise.condense.query import query_of
 from turnwise.errors import EngineError, RenderError, ToolError, TooLong
 from turnwise.text import Dialogue, explain, record
 from turnwise.types import (
-    Attribution,
     Completion,
     Engine,
     Env,
@@ -33,7 +31,6 @@ from turnwise.types import (
     Message,
     Observation,
     Sampling,
-    Session,
     Trajectory,
     TurnStop,
 )
@@ -77,7 +74,7 @@ async def play(
 async def _closed(env: Env, episode: _Episode, timeout_s: float) -> None:
     """Close session and environment; one that fails at that has still played its episode, so it is only counted."""
     try:
-        await episode.close()
+        await episode.voice.close()
     except EngineError:
         episode.trajectory.metrics["close_failed"] = 1.0
     try:
@@ -92,7 +89,7 @@ class _EnvFailed(Exception):
 
 
 class _Episode:
-    """An episode under way: the dialogue, and the session that holds as much of it as the engine has seen."""
+    """An episode under way."""
 
     def __init__(
         self,
@@ -108,14 +105,11 @@ class _Episode:
     ) -> None:
         self.env = env
         self.trajectory = trajectory
-        self.engine = engine
         self.renderer = renderer
-        self.sampling = sampling
         self.limits = limits
-        self.compaction = compaction
         self.rules = rules
         self.history = history
-        self.session: Session | None = None
+        self.voice = Voice(engine, sampling, compaction)
         self.desk = Desk([])
         self.replies = 0
         self.faults = 0
@@ -221,33 +215,16 @@ class _Episode:
     async def _complete(self, dialogue: Dialogue, room: int) -> Completion | None:
         """Feed the session what it has not read, sample, and record the turn; None where the model has no room."""
         began = time.perf_counter()
-        limit = min(room, self.sampling.max_tokens)
+        limit = min(room, self.voice.sampling.max_tokens)
         try:
-            completion = await patient(lambda: self._sampled(dialogue, limit))
+            completion = await self.voice.say(dialogue, limit, self._seed())
         except TooLong:
             return None
         self._spent("model", began)
-        turn, turns = record(dialogue, completion, self.sampling.temperature), self.trajectory.turns
+        turn, turns = record(dialogue, completion, self.voice.sampling.temperature), self.trajectory.turns
         turn.prefix = explain(turn, turns, dialogue.messages, self.renderer, condensed=dialogue.condensed)
         turns.append(turn)
         return completion
-
-    async def _sampled(self, dialogue: Dialogue, limit: int) -> Completion:
-        new = await self._unread(dialogue.prompt_ids, dialogue.attribution)
-        assert self.session is not None
-        return await self.engine.step(self.session, new, limit)
-
-    async def _unread(self, prompt: np.ndarray, said: Attribution) -> list[int]:
-        """What the session has not seen of the prompt; a history that was rewritten opens a new session."""
-        ids = prompt.tolist()
-        if self.session is not None:
-            held = self.session.ids
-            if len(held) < len(ids) and ids[: len(held)] == list(held):
-                return list(ids[len(held) :])
-            await self.close()
-        compaction = None if self.compaction is None else self.compaction.opened(said)
-        self.session = await self.engine.open(ids, self.sampling, seed=self._seed(), compaction=compaction)
-        return []
 
     def _seed(self) -> int:
         """A reopened session must not draw the same numbers again."""
@@ -273,8 +250,3 @@ class _Episode:
     def _spent(self, where: str, began: float) -> None:
         seconds = self.trajectory.seconds
         seconds[where] = seconds.get(where, 0.0) + time.perf_counter() - began
-
-    async def close(self) -> None:
-        session, self.session = self.session, None
-        if session is not None:
-            await self.engine.close(session)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from turnwise.config.run import EnvConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -26,3 +28,8 @@ class Rules:
     """A reply without any call where there are tools: the environment sees it in any case."""
     cut: Literal["pass", "end"] = "pass"
     """A reply that reached its longest length: the environment sees it in any case."""
+
+    @staticmethod
+    def of(env: EnvConfig) -> Rules:
+        """What an environment's config says."""
+        return Rules(env.on_bad_call, env.on_no_call, env.on_cut)
