@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from turnwise.agents.calls import arguments, fault
@@ -74,6 +74,7 @@ def test_where_there_are_no_tools_every_call_is_at_fault():
     assert fault(call("run", {}), []) == "no tool 'run'; there are none"
 
 
+@settings(deadline=None)
 @given(JSON, JSON)
 def test_whatever_a_call_holds_it_is_fine_or_there_is_a_text_that_says_why_not(name, given):
     assert (fault(call(name, given), [RUN, OPEN]) is None) <= (name in ("run", "free"))

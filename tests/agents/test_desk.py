@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.agents.desk import Desk, ordered, rest, told
@@ -72,6 +72,7 @@ def test_tool_messages_without_an_id_answer_the_calls_that_are_left():
     assert [m["content"] for m in found] == ["a", "o", "b", "u"]
 
 
+@settings(deadline=None)
 @given(st.permutations(["call_0", "call_1", "call_2", "failed_0"]), st.integers(0, 4))
 def test_answers_come_in_the_order_of_the_calls_whoever_gives_them(order, by_agent):
     said = reply(*(call(n, "look") for n in range(3)), failed=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.condense.blocks import Blocks
@@ -22,6 +22,7 @@ def test_a_block_stands_between_its_numbered_tags():
     assert two().shown == ["<block_1>one</block_1>", "<block_2>two</block_2>"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(SHORT, st.text("ab <>"))))
 def test_every_block_is_found_again_whatever_it_says_and_the_text_stays_whole(said):
     blocks = Blocks()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.condense.chunk import chunks, cut_before, recursive, windows
@@ -25,18 +25,21 @@ CONFIGS = st.builds(
 MESSAGES = st.lists(st.sampled_from(["user", "assistant", "tool"]).map(lambda role: {"role": role, "content": "x"}))
 
 
+@settings(deadline=None)
 @given(TEXTS, CONFIGS)
 def test_the_pieces_of_every_chunker_are_the_text_again_and_none_is_empty(text, config):
     pieces = chunks(text, config, BYTES)
     assert "".join(pieces) == text and all(pieces)
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_turns_put_together_are_the_messages_from_the_first_reply_on(messages):
     first = next((n for n, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
     assert [m for turn in turns(messages) for m in turn] == messages[first:]
 
 
+@settings(deadline=None)
 @given(TEXTS, st.integers(1, 40))
 def test_a_recursive_piece_is_small_enough_or_a_single_character(text, size):
     assert all(len(BYTES(piece)) <= size or len(piece) == 1 for piece in recursive(text, size, SEPARATORS, BYTES))

@@ -21,7 +21,7 @@ from turnwise.text import ChatML
 from turnwise.train import batch
 from turnwise.train.step import score_row
 from turnwise.trees import advantages
-from turnwise.types import BreakKind, Sampling, Trajectory
+from turnwise.types import Sampling, Trajectory
 
 SHELF = f"{Path(__file__).parent / 'shelf.py'}:Shelf"
 LIMITS = Limits(turns=3, tokens=900, timeout_s=60.0)
@@ -54,10 +54,9 @@ def played(policy: Policy, **config: Any) -> list[Trajectory]:
 def test_the_trainer_s_log_probabilities_are_the_sampler_s_and_every_token_trains_once(config, share):
     policy = tiny_model(context=1024)
     trajectories = played(policy, **config)
-    kinds = [t.prefix.kind for p in trajectories for t in p.turns if t.prefix]
     written = sum(t.agent == "summary" for p in trajectories for t in p.turns)
     assert all(t.error is None for t in trajectories) and (config["type"] == "model") == bool(written)
-    assert BreakKind.CONDENSED in kinds or written or trajectories[0].metrics["condense/condensations"]
+    assert written or sum(t.metrics["condense/condensations"] for t in trajectories) >= len(trajectories)
     rows, counts = batch(
         trajectories, advantages(trajectories, AdvantageConfig()), range(6), TrainConfig(share=share, row_tokens=4096)
     )

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from halve import BYTES, Halve, history, reasons, rewrite, said, tool, user
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.condense import Shared
@@ -38,6 +38,7 @@ def test_each_piece_gives_way_to_a_numbered_block_and_the_original_opens():
 
 @pytest.mark.parametrize("condenser", [Halve(), Drop(BYTES), Keywords(BYTES)])
 @pytest.mark.parametrize("kind", ["recursive", "tokens", "turns"])
+@settings(deadline=None)
 @given(talk=TALK, protect=st.integers(0, 2))
 def test_rewriting_twice_is_rewriting_once_with_every_condenser_and_chunker(condenser, kind, talk, protect):
     held = history(condenser, protect_turns=protect, chunk={"type": kind, "tokens": 30})
@@ -45,6 +46,7 @@ def test_rewriting_twice_is_rewriting_once_with_every_condenser_and_chunker(cond
     assert rewrite(held, once or talk) is None
 
 
+@settings(deadline=None)
 @given(TALK, st.integers(0, 2))
 def test_what_is_rewritten_is_shorter_by_what_was_counted(talk, protect):
     held = history(protect_turns=protect)

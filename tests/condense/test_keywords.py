@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.condense.keywords import Keywords, extract, weigh, words
@@ -33,6 +33,7 @@ def test_without_a_query_the_opening_is_kept():
     assert (shorten(TEXT, 40) or "").startswith("Arlen is a town on the river Moss.")
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200), st.integers(1, 80), st.text(max_size=20))
 def test_what_is_kept_fits_the_budget(text, budget, query):
     kept = extract(text, budget, weigh(["the", "mayor"], query), BYTES)
