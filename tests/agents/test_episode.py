@@ -267,7 +267,7 @@ def small(most: int, full: int = 0) -> Trajectory:
 
 @pytest.mark.parametrize(
     ("most", "stop", "turns"),
-    [(10, EpisodeStop.OVERLONG, 0), (60, EpisodeStop.TOKEN_LIMIT, 1), (999, EpisodeStop.DONE, 2)],
+    [(10, EpisodeStop.OVERLONG, 0), (FIRST + 9, EpisodeStop.TOKEN_LIMIT, 1), (999, EpisodeStop.DONE, 2)],
 )
 def test_what_the_model_cannot_hold_ends_the_episode_as_a_limit_does(most: int, stop: EpisodeStop, turns: int) -> None:
     trajectory = small(most)
