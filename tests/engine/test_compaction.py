@@ -1,4 +1,4 @@
-"""Sessions whose cache is compacted on the way: where events strike, what they leave, and that they come back exactly."""
+"""Sessions whose cache is compacted on the way: where events strike, what they leave, how they come back."""
 
 from __future__ import annotations
 
