@@ -106,7 +106,7 @@ def test_events_are_counted_once_though_later_turns_name_them_too() -> None:
         "compaction/kept": pytest.approx(3 / 9),
         "compaction/region": 3.0,
         "compaction/residual": pytest.approx(0.2),
-        "time/event_ms": pytest.approx(2 / 3),
+        "perf/event_ms": pytest.approx(2 / 3),
     }
 
 

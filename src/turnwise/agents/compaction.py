@@ -86,7 +86,7 @@ def cache_figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "compaction/kept": sum(event.slots for event in events) / max(sum(sizes), 1),
         "compaction/region": sum(sizes) / len(events),
         "compaction/residual": sum(event.residual for event in events) / len(events),
-        "time/event_ms": sum(event.ms for event in events) / len(events),
+        "perf/event_ms": sum(event.ms for event in events) / len(events),
     }
 
 
