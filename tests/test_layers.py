@@ -34,6 +34,8 @@ LAYERS = (
     "cluster",
     "parts",
     "loop",
+    "sft",
+    "starter",
     "bench",
     "testing",
     "cli",

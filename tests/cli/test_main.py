@@ -28,7 +28,14 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["--version"], ["train", "--help"], ["inspect", "--help"], ["train", "--lr", "1"], ["trian"]],
+    [
+        *([[word] for word in ("--help", "--version", "trian")]),
+        *([[word, "--help"] for word in ("train", "inspect", "sft", "sft-data", "new", "doctor")]),
+        ["doctor", "--env", "babyai", "--help"],
+        ["train", "--lr", "1"],
+        ["sft", "--train.lrr", "1"],
+        ["sft", "--data", "there-is-none.jsonl"],
+    ],
 )
 def test_an_answer_that_needs_no_model_imports_nothing_heavy(words):
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)
