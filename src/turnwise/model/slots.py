@@ -34,7 +34,7 @@ REPLAYED = ("own", "suffix", "context")
 """Sources whose queries a row computes anyway."""
 
 FIT_NUMBERS = 2**25
-"""Logits of fits that are held at once."""
+"""Logits of fits that are held at once, for each query head of a group."""
 
 
 @dataclass(frozen=True, slots=True)
