@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import torch
 
 from played import played
 from small import config as small_config
+from small import numbers
 from turnwise.config.compaction import CompactionConfig, RolloutConfig
 from turnwise.config.run import EnvConfig, EvalConfig, SamplingConfig
 from turnwise.engine import LocalEngine
 from turnwise.loop import train
+from turnwise.reporter import Silent
 from turnwise.rows import pack
 from turnwise.runs import RunFolder, rollouts
 from turnwise.testing import byte_tokenizer, tiny_model
@@ -25,23 +29,10 @@ from turnwise.text import ChatML
 from turnwise.text.notice import notice_ids
 from turnwise.train.step import score_row
 from turnwise.trees import merge
-from turnwise.types import Budget, Compaction, Completion, Notice, Sampling, Segments, Settings, Turn
+from turnwise.types import Budget, Compaction, Notice, Sampling, Segments, Settings, Turn
 
 CHATML = ChatML(byte_tokenizer())
 SMALL = Settings(recent=4)
-
-
-def turn_of(prompt: list[int], done: Completion) -> Turn:
-    return Turn(
-        np.array(prompt, np.int32),
-        done.ids,
-        done.logprobs,
-        done.policy_versions,
-        done.stop_reason,
-        support=done.support,
-        events=done.events,
-        injected=done.injected,
-    )
 
 
 def test_a_notice_is_the_end_of_a_reply_a_user_s_message_and_the_beginning_of_another() -> None:
@@ -62,7 +53,7 @@ def test_events_and_notices_within_a_reply_are_replayed_exactly(rule: Any, notic
         turns = []
         for new in ([], list(range(80, 95))):
             prompt = [*session.ids, *new]
-            turns.append(turn_of(prompt, await engine.step(session, new)))
+            turns.append(Turn.of(np.array(prompt, np.int32), await engine.step(session, new)))
         return turns
 
     turns = asyncio.run(sampled())
@@ -120,3 +111,24 @@ def test_a_run_that_compacts_is_exact_counts_its_tokens_and_is_evaluated_with_an
 def replace_train(made: Any) -> Any:
     """One update a step, so that sampler and trainer have the same weights."""
     return made.model_copy(update={"train": made.train.model_copy(update={"updates": 1})})
+
+
+class Stopper(Silent):
+    """Asks for an end after a step."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.stop = after, threading.Event()
+
+    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        if step == self.after:
+            self.stop.set()
+
+
+def test_a_run_that_compacts_goes_on_with_the_same_numbers_after_a_stop(tmp_path: Path) -> None:
+    compacts = RolloutConfig(compaction=CompactionConfig(max_kv_tokens=110, protect=40))
+    whole, cut = (small_config(tmp_path / name, steps=3, env=CHOICES, rollout=compacts) for name in ("whole", "cut"))
+    train(whole)
+    asked = Stopper(after=2)
+    train(cut, asked, stop=asked.stop)
+    train(cut, resume=True)
+    assert numbers(tmp_path / "cut") == numbers(tmp_path / "whole")
