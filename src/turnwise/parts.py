@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from turnwise.model import Policy, load, tiny
 from turnwise.model.again import compute_again
 from turnwise.model.slots import Gradient
 from turnwise.text import choose
+from turnwise.text.notice import notice_ids
 from turnwise.train import Judges, Oracle, Trainer
 from turnwise.train.state import keep, take
 from turnwise.trees.echo import Rule
@@ -78,7 +80,7 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         tasks=tasks,
         policy=policy,
         renderer=renderer,
-        engine=LocalEngine(policy),
+        engine=LocalEngine(policy, write_notice=partial(notice_ids, renderer)),
         trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss, _gradient(config)),
         judges=_judges(config, policy, tasks),
         echo=echo,

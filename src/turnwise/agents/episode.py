@@ -156,18 +156,7 @@ class _Episode:
         assert self.session is not None
         completion = await self.engine.step(self.session, new, min(room, self.sampling.max_tokens))
         self._spent("model", began)
-        turn = Turn(
-            prompt_ids=prompt,
-            completion_ids=completion.ids,
-            logprobs=completion.logprobs,
-            policy_versions=completion.policy_versions,
-            stop_reason=completion.stop_reason,
-            attribution=dialogue.attribution,
-            support=completion.support,
-            events=completion.events,
-            injected=completion.injected,
-            temperature=self.sampling.temperature,
-        )
+        turn = Turn.of(prompt, completion, self.sampling.temperature, dialogue.attribution)
         turns, messages = self.trajectory.turns, dialogue.messages
         turn.prefix = explain(turn, turns, messages, self.renderer, condensed=dialogue.condensed)
         turns.append(turn)
