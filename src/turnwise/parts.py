@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from turnwise.model.again import compute_again
 from turnwise.model.slots import Gradient
 from turnwise.runs import rollouts
 from turnwise.text import choose
+from turnwise.text.notice import notice_ids
 from turnwise.train import Judges, Oracle, Trainer
 from turnwise.train.state import keep, take
 from turnwise.trees.echo import Rule
@@ -77,7 +79,7 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     if config.train.checkpoint_activations:
         compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
-    engine = LocalEngine(policy)
+    engine = LocalEngine(policy, write_notice=partial(notice_ids, renderer))
     return Parts(
         config=config,
         environment=environment,

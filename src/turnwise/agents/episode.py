@@ -22,7 +22,7 @@ from turnwise.agents.voice import Voice
 from turnwise.condense import History
 from turnwise.condense.query import query_of
 from turnwise.errors import EngineError, RenderError, ToolError, TooLong
-from turnwise.text import Dialogue, explain, record
+from turnwise.text import Dialogue, explain
 from turnwise.types import (
     Completion,
     Engine,
@@ -32,6 +32,7 @@ from turnwise.types import (
     Observation,
     Sampling,
     Trajectory,
+    Turn,
     TurnStop,
 )
 
@@ -221,8 +222,9 @@ class _Episode:
         except TooLong:
             return None
         self._spent("model", began)
-        turn, turns = record(dialogue, completion, self.voice.sampling.temperature), self.trajectory.turns
-        turn.prefix = explain(turn, turns, dialogue.messages, self.renderer, condensed=dialogue.condensed)
+        turn = Turn.of(dialogue.prompt_ids, completion, self.voice.sampling.temperature, dialogue.attribution)
+        turns, messages = self.trajectory.turns, dialogue.messages
+        turn.prefix = explain(turn, turns, messages, self.renderer, condensed=dialogue.condensed)
         turns.append(turn)
         return completion
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from renderers import Renderer
 
@@ -11,9 +12,9 @@ from turnwise.condense.chunk import Starts
 from turnwise.condense.patience import patient
 from turnwise.condense.written import Request, Written
 from turnwise.errors import TooLong
-from turnwise.text import Dialogue, record
+from turnwise.text import Dialogue
 from turnwise.text.pieces import tokenizer_of
-from turnwise.types import Completion, Engine, Sampling, TurnStop
+from turnwise.types import Completion, Engine, Sampling, Turn, TurnStop
 
 
 class Model:
@@ -37,10 +38,14 @@ class Model:
             done = await patient(lambda: self._complete(prompt, request))
         except TooLong:
             return Written(None, why="too_long")
-        turn = record(dialogue, done, self.sampling.temperature, AGENT) if self.sampled else None
+        turn = self._turn(dialogue, done) if self.sampled else None
         text = self._plain(str(dialogue.reply(done.ids.tolist()).get("content") or ""))
         cut = done.stop_reason is not TurnStop.STOP
         return Written(text or None, turn, "cut" if cut else "" if text else "empty")
+
+    def _turn(self, dialogue: Dialogue, done: Completion) -> Turn:
+        turn = Turn.of(dialogue.prompt_ids, done, self.sampling.temperature, dialogue.attribution)
+        return replace(turn, agent=AGENT)
 
     def _plain(self, text: str) -> str:
         """Without marks such as <|im_end|>, which a tokenizer would read as marks again."""

@@ -28,6 +28,6 @@ def held_out(played: Sequence[Trajectory], name: str = "eval") -> dict[str, floa
         "errors": float(sum(t.error is not None for t in played)),
         **counted(played),
         **{f"env/{said}": mean for said, mean in reported(played).items()},
-        **{key: value for key, value in cache_figures(played).items() if not key.startswith("time/")},
+        **{key: value for key, value in cache_figures(played).items() if not key.startswith("perf/")},
     }
     return {f"{name}/{key}": value for key, value in figures.items()}

@@ -6,8 +6,7 @@ from turnwise.text.breaks import explain
 from turnwise.text.chatml import ChatML
 from turnwise.text.choose import choose
 from turnwise.text.dialogue import Dialogue
-from turnwise.text.record import record
 from turnwise.text.reply import reply_ids
 from turnwise.text.template import Template
 
-__all__ = ["ChatML", "Dialogue", "Template", "choose", "explain", "record", "reply_ids"]
+__all__ = ["ChatML", "Dialogue", "Template", "choose", "explain", "reply_ids"]
