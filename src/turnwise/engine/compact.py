@@ -24,8 +24,8 @@ from turnwise.kv.methods import Slots, carried, compact
 from turnwise.kv.queries import SOURCES, Stored, spaced
 from turnwise.types import Event
 
-PIECE_NUMBERS = 2**22
-"""Keys of several layers and sessions that are compacted at once."""
+PIECE_NUMBERS = 2**18
+"""Numbers of keys that are compacted at once, over layers and sessions: what stays near a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,18 +198,19 @@ def _stack(pool: Pool, stores: list[Tensor], strikes: Sequence[Strike], layers: 
 
 
 def _queries(pool: Pool, strikes: Sequence[Strike], layers: list[int], every: int) -> Tensor:
-    """[L, S, K, G, M, D], zeros where none are stored."""
+    """[L, S, K, G, M, D], zeros where none are asked for."""
     shape, columns = pool.shape, _columns(strikes[0])
     size = (len(layers), len(strikes), shape.heads, shape.groups, columns, shape.width)
     q = torch.zeros(size, dtype=shape.dtype, device=shape.device)
+    there = strikes[0].cache.asked(every)
+    wanted = (
+        np.flatnonzero(there) if strikes[0].settings.source == "gaussian" else _asked(strikes[0], every, shape.groups)
+    )
+    places, at = (np.cumsum(there) - 1)[wanted], torch.from_numpy(wanted).to(shape.device)
     for s, strike in enumerate(strikes):
-        cache = strike.cache
-        if cache.queries is None:
-            continue
-        there = cache.asked(every)
-        places = np.arange(int(there.sum()))
         for n, layer in enumerate(layers):
-            q[n, s][:, :, torch.from_numpy(there)] = stored.read(pool, cache.queries, layer, places)
+            if strike.cache.queries is not None:
+                q[n, s][:, :, at] = stored.read(pool, strike.cache.queries, layer, places)
     return q
 
 
