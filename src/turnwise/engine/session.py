@@ -121,7 +121,7 @@ class Before:
 
     def __post_init__(self) -> None:
         lists = ("events", "settings", "marks")
-        plain = ("ids", "sampling", "seed", "sampled", "drawn", "reached", "capture")
+        plain = ("ids", "sampling", "seed", "sampled", "drawn", "reached")
         self.was = {n: list(getattr(self.session, n)) for n in lists} | {n: getattr(self.session, n) for n in plain}
 
     def restore(self) -> bool:
