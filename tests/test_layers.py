@@ -20,6 +20,7 @@ LAYERS = (
     "kv",
     "model",
     "envs",
+    "condense",
     "agents",
     "engine",
     "trees",
@@ -36,8 +37,8 @@ LAYERS = (
     "loop",
     "sft",
     "starter",
-    "bench",
     "testing",
+    "bench",
     "cli",
 )
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

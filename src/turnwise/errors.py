@@ -7,6 +7,7 @@ TurnwiseError
   EngineError       a request an engine cannot serve
     EngineFull      no room for it now: try again later
     TooLong         no room for it ever: it is longer than the model or the cache can hold
+  ToolError         a tool cannot do what it was asked; the model is told
   RunError          a run folder that cannot be read, resumed or written
   DataError         turns, rows or files whose parts do not fit together
 """
@@ -38,6 +39,10 @@ class EngineFull(EngineError):
 
 class TooLong(EngineError):
     """A request is longer than the model or the whole cache can hold."""
+
+
+class ToolError(TurnwiseError):
+    """Raised by an environment's step: its text is told to the model, and the episode goes on."""
 
 
 class RunError(TurnwiseError):
