@@ -94,7 +94,9 @@ class LocalSession:
         """Another session with the same past, and no cache."""
         whole = copy(self)
         whole.ids, whole.events, whole.settings = list(self.ids), list(self.events), list(self.settings)
-        whole.seed, whole.sampled, whole.cache, whole.turn, whole.gates = seed % 2**64, 0, None, asyncio.Lock(), []
+        whole.marks, whole.gates, whole.turn, whole.cache = list(self.marks), [], asyncio.Lock(), None
+        whole.busy = whole.waits = whole.striking = False  # a step cancelled just now may still be leaving
+        whole.seed, whole.sampled = seed % 2**64, 0
         return whole
 
     def kept(self, ids: tuple[int, ...]) -> int:
