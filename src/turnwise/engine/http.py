@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnwise.engine.remote import Caller, OutOfTurn
+from turnwise.engine.remote import FIRST_WAIT_S, LONGEST_WAIT_S, Caller, OutOfTurn
 from turnwise.engine.wire import CompletionWire, EventWire, hear
 from turnwise.errors import EngineDown, EngineError, EngineFull, SessionGone
 from turnwise.types import Compaction, Completion, Event, Listener, Sampled, Sampling, Session, Settings
@@ -208,13 +208,17 @@ class HttpEngine:
     ) -> Any:
         """Tell the listener of tokens as they come; after a broken connection go on where it stopped."""
         told: list[int] = []
-        async with asyncio.timeout(self.caller.patience_s + (wait_s or self.caller.timeout_s)):
-            while True:
-                try:
-                    return await self._told(held, route, asked, wait_s, listen, told)
-                except (EngineDown, EngineFull):
-                    self.caller.counts["retries"] += 1
-                    await asyncio.sleep(0.2)
+        loop = asyncio.get_running_loop()
+        late, wait = loop.time() + self.caller.patience_s, FIRST_WAIT_S
+        while True:
+            try:
+                return await self._told(held, route, asked, wait_s, listen, told)
+            except (EngineDown, EngineFull):
+                if loop.time() + wait > late:
+                    raise
+                self.caller.counts["retries"] += 1
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_S)
 
     async def _told(
         self,

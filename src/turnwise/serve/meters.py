@@ -44,5 +44,14 @@ class Meters(Collector):
             plain = re.sub(r"\W", "_", name)
             yield GaugeMetricFamily(f"turnwise_engine_{plain}", f"The engine's {name.replace('_', ' ')}", value)
 
+    def total(self) -> float:
+        """Requests answered so far."""
+        return sum(
+            sample.value
+            for metric in self.requests.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total")
+        )
+
     def page(self) -> bytes:
         return generate_latest(self.registry)

@@ -106,10 +106,12 @@ def explain(error: TurnwiseError) -> Problem:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """ "found 3; expected 4. Add 1" is 3, 4 and Add 1."""
-    found, _, rest = text.removeprefix("found ").partition("; expected ")
-    expected, _, mend = rest.partition("; ")
-    return found, expected or "a request this server can serve", mend[:1].upper() + mend[1:]
+    """The three parts of an error's text: "found 3; expected 4; add 1" is 3, 4 and Add 1."""
+    found, _, rest = text.removeprefix("found ").partition("; ")
+    wanted = rest.startswith("expected ")
+    expected, _, mend = rest.removeprefix("expected ").partition("; ") if wanted else ("", "", rest)
+    mend = f"{mend[:1].upper()}{mend[1:].rstrip('.')}." if mend else ""
+    return found, expected or "a request this server can serve", mend
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -162,7 +164,8 @@ def _field(errors: Sequence[Any]) -> Problem:
         return Problem(400, f"a body that is not JSON at character {place}", "a JSON object", "Send valid JSON.")
     found = "nothing" if first["type"] == "missing" else repr(first.get("input"))[:LONGEST]
     more = f" {len(errors) - 1} more fields are wrong too." if len(errors) > 1 else ""
-    expected = "no such field" if first["type"] == "extra_forbidden" else _lower(str(first["msg"]))
+    plain = {"extra_forbidden": "no such field", "missing": "a value"}
+    expected = plain.get(first["type"]) or _lower(str(first["msg"]))
     return Problem(422, f"{found} in {place!r}", expected, f"Change {place!r}.{more}", param=place)
 
 
