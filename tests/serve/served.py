@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -53,9 +54,35 @@ async def listening(app: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def client(engine: Engine | None = None, policy: Any = None, **limits: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server that runs as long as the block; its app is `client.app`."""
-    app = app_over(engine, policy, **limits)
+async def client(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server on a socket, that runs as long as the block."""
     async with listening(app) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
-        http.app = app
         yield http
+
+
+def direct(app: Any) -> httpx.AsyncClient:
+    """A client that calls the app without a socket; a failure in the app is an answer, as on a socket."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(base_url="http://server", transport=transport, timeout=30)
+
+
+def asks(app: Any, *requests: dict[str, Any]) -> list[httpx.Response]:
+    """Requests to one app, one after the other; each names path, and json, headers, content or method as needed."""
+
+    async def asked() -> list[httpx.Response]:
+        async with direct(app) as http:
+            return [await http.request(**{"method": "POST", "url": r.pop("path"), **r}) for r in map(dict, requests)]
+
+    return asyncio.run(asked())
+
+
+def ask(path: str, body: Any = None, app: Any = None, method: str = "POST", **more: Any) -> httpx.Response:
+    """One request to an app of its own, or to the one given."""
+    return asks(app or app_over(), {"path": path, "json": body, "method": method, **more})[0]
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The JSON of server-sent events, the last of which says that it is the last."""
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]

@@ -175,8 +175,7 @@ async def _events(
 def _so_far(server: Server, body: TextBody, ids: list[int], whole: Completion | None) -> str:
     if whole is not None:
         return _text(server, body, ids, whole.stopped_by)
-    text = server.text(ids).rstrip("\ufffd")
+    ended = bool(ids) and ids[-1] in server.renderer.get_stop_token_ids()
+    text = cut(server.text(ids[:-1] if ended else ids).rstrip("\ufffd"), body.stops)
     longest = max(map(len, body.stops), default=1) - 1
-    stop = ids[-1] if ids and ids[-1] in server.renderer.get_stop_token_ids() else None
-    text = text if stop is None else server.text(ids[:-1])
     return text[: len(text) - longest] if longest else text
