@@ -25,7 +25,9 @@ def forgetful(out: Path, steps: int = 2, tasks: int = 2, passes: int = 1, export
     model.tokenizer.chat_template = FORGETFUL
     model.save(out / "model")
     said = [f"<think>hm</think>{act}" for act in ("turn left", "go forward")]
-    env = EnvConfig(group=2, max_turns=3, args={"max_steps": 3}, sampling=SamplingConfig(choices=said))
+    # No action among these picks anything up, so every episode has all of its turns.
+    args = {"level": "BabyAI-PickupLoc-v0", "max_steps": 3}
+    env = EnvConfig(group=2, max_turns=3, args=args, sampling=SamplingConfig(choices=said))
     train = TrainConfig(
         steps=steps, tasks=tasks, updates=2, passes=passes, lr=3e-3, threads=1, export_tokens=export, row_tokens=3000
     )

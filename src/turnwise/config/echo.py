@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from turnwise.config.section import Section
-from turnwise.types import ECHO_ROLES
 
 
 class RoleEcho(Section):
@@ -66,14 +65,14 @@ class EchoConfig(Section):
     @property
     def roles(self) -> dict[str, RoleEcho]:
         """The roles that are on."""
-        return {role: table for role in ECHO_ROLES if (table := getattr(self, role)) is not None}
+        return {name: table for name, table in self if isinstance(table, RoleEcho)}
 
     @model_validator(mode="after")
     def _has_a_role(self) -> Self:
         if not self.roles:
             beside = ", also beside a filter, which only takes tokens away" if self.filter else ""
             raise ValueError(
-                f"found no role; expected at least one of {', '.join(ECHO_ROLES)}{beside}: tool = {{ alpha = 0.05 }} "
-                "(to turn echo off, leave [env.echo] out)"
+                f"found no role; expected at least one of system, user, tool, assistant{beside}: "
+                "tool = { alpha = 0.05 } (to turn echo off, leave [env.echo] out)"
             )
         return self

@@ -111,8 +111,9 @@ def _replies(row: Row) -> Iterator[tuple[tuple[int, int], NDArray[np.intp], Ids]
 
 
 def _behind(context: Ids, trajectory: Trajectory) -> Trajectory:
-    """The same episode behind the context, as nothing had been taken from any cache."""
+    """The same episode behind the context, as if nothing had been taken from any cache; who wrote what is of no use."""
     turns = [
-        replace(turn, prompt_ids=np.concatenate([context, turn.prompt_ids]), events=()) for turn in trajectory.turns
+        replace(turn, prompt_ids=np.concatenate([context, turn.prompt_ids]), attribution=None, events=())
+        for turn in trajectory.turns
     ]
     return replace(trajectory, turns=turns)

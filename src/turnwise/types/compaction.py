@@ -109,8 +109,8 @@ class Event:
 
     `at` is the first token (of prompt + completion) that was computed after it: its own log-probability belongs to the
     context before. `kept` [layers, key/value heads, slots] are the columns the slots were made from, counted from
-    `start`; `queries` the tokens whose queries they were fitted to, turned to positions at + i mod `span`. After `delete_reread`
-    nothing of the cache is left: `queries` are then the tokens that were read again, at positions 0, 1, ...
+    `start`; `queries` the tokens whose queries they were fitted to, turned to positions at + i mod `span`. After
+    `delete_reread` nothing of the cache is left: `queries` are then the tokens read again, at positions 0, 1, ...
     Equal events leave equal caches; what triggered one, and what it cost, does not count.
     """
 
