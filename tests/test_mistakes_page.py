@@ -1,4 +1,4 @@
-"""docs/mistakes.md: what a user gets for wrong configs, turns, messages and filters; run as a program, this writes it."""
+"""docs/mistakes.md: what a user gets for wrong configs, turns, messages and filters. Run as a program, it writes it."""
 
 from __future__ import annotations
 
