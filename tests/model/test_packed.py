@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from turnwise.model.packed import PackedLinear, refresh, sampler
+from turnwise.model.packed import PackedLinear, forget, sampler
 from turnwise.testing import tiny_model
 
 
@@ -52,13 +52,13 @@ def test_a_step_of_the_trainer_is_seen_without_being_told():
     torch.testing.assert_close(logits(twin, ids), logits(policy, ids), atol=2e-5, rtol=1e-4)
 
 
-def test_weights_changed_behind_torchs_back_are_seen_after_a_refresh():
+def test_weights_changed_behind_torchs_back_are_seen_once_they_are_forgotten():
     policy = tiny_model()
     twin, ids = sampler(policy), tokens(policy, 1, 9)
     logits(twin, ids)
     for parameter in policy.model.parameters():
         parameter.data.mul_(1.5)
-    refresh(twin)
+    forget(twin)
     torch.testing.assert_close(logits(twin, ids), logits(policy, ids), atol=2e-5, rtol=1e-4)
 
 

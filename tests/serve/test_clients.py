@@ -102,7 +102,7 @@ def test_openai_s_client_raises_its_own_errors_with_our_words(more, error):
     def work(client):
         return client.chat.completions.create(**{"model": "tiny", "messages": TALK, **more})
 
-    with pytest.raises(error, match="found .*; expected "):
+    with pytest.raises(error, match=r"found .*; expected "):
         talk(app_over(), work)
 
 

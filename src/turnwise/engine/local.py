@@ -26,6 +26,7 @@ from turnwise.engine.trie import trie
 from turnwise.errors import EngineError, EngineFull, TooLong
 from turnwise.model import Policy, parameters, reload
 from turnwise.model.attention import causal
+from turnwise.model.packed import forget, sampler
 from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings
 
 COUNTS = (
@@ -52,7 +53,7 @@ class LocalEngine:
         pool = Pool.of(_shape(policy), limits.max_cache_bytes, limits.max_cache_tokens)
         self.room = Room(pool, self.counts, limits.query_every)
         mixed = limits.mixed(parameters(policy.model), policy.device.type)
-        self.schedule = Schedule(policy, self.room, limits, mixed, self.counts)
+        self.schedule = Schedule(sampler(policy), self.room, limits, mixed, self.counts)
         self.schedule.go.set()
         if limits.threaded:
             self.schedule.thread = ThreadPoolExecutor(1, "turnwise-engine")
@@ -178,6 +179,7 @@ class LocalEngine:
         if self.room.computing:
             raise EngineError("found an update of weights while a forward pass runs; pause the engine first")
         self.schedule.version = version
+        forget(self.schedule.policy)
         for session in list(self.room.sessions):
             if self.limits.on_update == "drop":
                 self._close(session, "dropped by an update of the weights")

@@ -167,7 +167,8 @@ def _invert(logp_BV: Tensor, params: Sequence[Sampling], u_B: Tensor) -> tuple[T
 def _blocks(p_BV: Tensor) -> Tensor:
     """[B, V] as [B, blocks, BLOCK], the last block filled up with zeros."""
     missing = -p_BV.shape[1] % BLOCK
-    return (pad(p_BV, (0, missing)) if missing else p_BV).unflatten(1, (-1, BLOCK))
+    whole_BV: Tensor = pad(p_BV, (0, missing)) if missing else p_BV
+    return whole_BV.view(len(p_BV), -1, BLOCK)
 
 
 def _first_above(ends_BN: Tensor, aim_B1: Tensor) -> Tensor:

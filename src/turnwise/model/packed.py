@@ -19,6 +19,7 @@ from turnwise.model.load import Policy
 ROWS = 32
 """Blocks are laid out for products of so many rows; they suit others as well."""
 DTYPES = (torch.float32, torch.bfloat16)
+UNPACKED = (0, -1)
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _product = torch.ops.mkldnn._linear_pointwise
@@ -30,7 +31,7 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.linear = linear
-        self.state = (-1, -1)
+        self.state = UNPACKED
         self.packed: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,11 +67,11 @@ def sampler(policy: Policy) -> Policy:
     return replace(policy, model=_twin(policy.model))
 
 
-def refresh(policy: Policy) -> None:
-    """Pack all weights again: changes made through `.data` leave no trace by which they could be noticed."""
+def forget(policy: Policy) -> None:
+    """Pack all weights again before they are next used: changes made through `.data` leave no trace of themselves."""
     for module in policy.model.modules():
         if isinstance(module, PackedLinear):
-            module.pack()
+            module.state = UNPACKED
 
 
 def _twin(model: Any) -> Any:
@@ -79,6 +80,7 @@ def _twin(model: Any) -> Any:
     twin = deepcopy(model, {id(one): one for one in shared})
     for parent in list(twin.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and child.weight.dtype in DTYPES:
+            plain = type(child) is nn.Linear and type(child.weight) is nn.Parameter
+            if plain and child.weight.dtype in DTYPES:
                 setattr(parent, name, PackedLinear(child))
     return twin
