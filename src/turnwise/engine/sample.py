@@ -153,7 +153,7 @@ def _invert(logp_BV: Tensor, params: Sequence[Sampling], u_B: Tensor) -> tuple[T
     begin_B1 = ends_BN.gather(1, (block_B1 - 1).clamp(min=0)) * (block_B1 > 0)
     inside_BS = begin_B1 + p_BNS.take_along_dim(block_B1[..., None], 1)[:, 0].double().cumsum(1)
     place_B1 = _first_above(inside_BS, aim_B1)
-    ids_B = (block_B1 * BLOCK + place_B1)[:, 0]
+    ids_B = (block_B1 * BLOCK + place_B1)[:, 0].clamp(max=logp_BV.shape[1] - 1)  # beyond only where numbers are NaN
     above_B1 = inside_BS.gather(1, place_B1)
     below_B1 = torch.where(place_B1 > 0, inside_BS.gather(1, (place_B1 - 1).clamp(min=0)), begin_B1)
     edge_B1 = torch.minimum((above_B1 - aim_B1).abs(), (aim_B1 - below_B1).abs() + (below_B1 == 0.0))
