@@ -59,7 +59,11 @@ def test_openai_s_client_calls_tools_and_answers_them():
         return said.choices[0], call, await client.chat.completions.create(model="tiny", messages=more, tools=TOOLS)
 
     choice, call, after = talk(app_over(FakeEngine([[*words, 2]])), work)
-    assert (choice.finish_reason, call.function.name, call.function.arguments) == ("tool_calls", "look", '{"far": true}')
+    assert (choice.finish_reason, call.function.name, call.function.arguments) == (
+        "tool_calls",
+        "look",
+        '{"far": true}',
+    )
     assert after.choices[0].finish_reason == "tool_calls"
 
 
@@ -98,7 +102,7 @@ def test_openai_s_client_raises_its_own_errors_with_our_words(more, error):
     def work(client):
         return client.chat.completions.create(**{"model": "tiny", "messages": TALK, **more})
 
-    with pytest.raises(error, match="found .*; expected "):
+    with pytest.raises(error, match=r"found .*; expected "):
         talk(app_over(), work)
 
 

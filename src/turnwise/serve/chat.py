@@ -17,6 +17,8 @@ from turnwise.serve.bodies import (
     MOST_CHOICES,
     MOST_TOP,
     Drawn,
+    Int,
+    Positive,
     SessionId,
     StreamOptions,
     Unused,
@@ -64,15 +66,15 @@ class ChatBody(Drawn, Unused):
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    n: Annotated[Int, Field(ge=1, le=MOST_CHOICES)] | None = None
     tools: list[ChatTool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    top_logprobs: Annotated[Int, Field(ge=0, le=MOST_TOP)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False

@@ -11,12 +11,11 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from turnwise.errors import TooLong
-from turnwise.serve.bodies import Body, Name, Token
+from turnwise.serve.bodies import Body, Ids, Int, Name, Positive
 from turnwise.serve.compaction import (
     CompactAnswer,
     CreateBody,
     GenerateBody,
-    Positive,
     SessionAnswer,
     answer,
     sampling,
@@ -34,12 +33,12 @@ class StepBody(Body):
     """What a conversation goes on with. A step sent twice under one `sequence` (0, 1, 2, ...) runs once."""
 
     session_id: Name
-    new_token_ids: list[Token] = []
+    new_token_ids: Ids = []
     max_response_tokens: Positive | None = None
     """Longest response; null is what the session was created with."""
     trigger_compact: bool = False
     """Compact the cache before the new tokens are read."""
-    sequence: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    sequence: Annotated[Int, Field(ge=0, lt=2**31)] | None = None
 
 
 class SessionState(BaseModel):

@@ -21,6 +21,8 @@ from turnwise.serve.bodies import (
     MOST_TOP,
     Body,
     Drawn,
+    Int,
+    Positive,
     SessionId,
     StreamOptions,
     Tokens,
@@ -39,9 +41,9 @@ router = APIRouter(tags=["tokens"])
 class SamplingParams(Drawn):
     """vLLM's sampling parameters. Stop tokens are those given: nothing is added."""
 
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
-    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    max_tokens: Positive | None = None
+    n: Annotated[Int, Field(ge=1, le=MOST_CHOICES)] = 1
+    logprobs: Annotated[Int, Field(ge=0, le=MOST_TOP)] | None = None
     prompt_logprobs: None = None
     detokenize: bool | None = None
 
@@ -57,7 +59,7 @@ class GenerateBody(Body):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     cache_salt: str | None = None
-    priority: int | None = None
+    priority: Int | None = None
     features: None = None
     kv_transfer_params: None = None
 

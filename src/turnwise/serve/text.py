@@ -17,6 +17,8 @@ from turnwise.serve.bodies import (
     MOST_CHOICES,
     MOST_TOP,
     Drawn,
+    Int,
+    Positive,
     SessionId,
     StreamOptions,
     Tokens,
@@ -48,9 +50,9 @@ class TextBody(Drawn, Unused):
 
     prompt: Prompt
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    max_tokens: Positive | None = None
+    n: Annotated[Int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    logprobs: Annotated[Int, Field(ge=0, le=MOST_TOP)] | None = None
     echo: bool | None = None
     suffix: None = None
     stream: bool | None = None
