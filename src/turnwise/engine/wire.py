@@ -37,10 +37,11 @@ def whole(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-Int = Annotated[int, BeforeValidator(whole)]
-Number = Annotated[Int, Field(ge=0, lt=2**31)]
+Whole = BeforeValidator(whole)
+Int = Annotated[int, Whole]
+Number = Annotated[int, Field(ge=0, lt=2**31), Whole]
 Token = Annotated[int, Field(ge=0, lt=2**31)]
-Ids = Annotated[list[Token], BeforeValidator(whole)]
+Ids = Annotated[list[Token], Whole]
 Drawn = Annotated[Sampling, exactly(Sampling)]
 
 
@@ -67,7 +68,7 @@ class StepBody(Said):
     session: Name
     sequence: Number
     new_ids: Ids
-    max_tokens: Annotated[Int, Field(ge=1, lt=2**31)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, lt=2**31), Whole] | None = None
     whole: bool = False
     sampling: Drawn | None = None
     seed: Int | None = None

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
-from turnwise.serve.bodies import Body, Int
+from turnwise.engine.wire import Whole
+from turnwise.serve.bodies import Body
 from turnwise.serve.problem import ERRORS, Problem, documented
 from turnwise.serve.server import of
 from turnwise.weights import files
@@ -40,7 +41,7 @@ class WeightsBody(Body):
     """Where the weights are: a folder that `publish` writes to, or one in Hugging Face layout."""
 
     folder: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
-    version: Annotated[Int, Field(ge=0, lt=2**31)] | None = None
+    version: Annotated[int, Field(ge=0, lt=2**31), Whole] | None = None
     """Of published versions the one to take, by default the newest; of a plain folder the version it is from now on."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from turnwise.engine.wire import Ids, Int, Name
+from turnwise.engine.wire import Int, Name, Token, Whole
 from turnwise.serve.server import Server
 from turnwise.types import Sampling
 
@@ -23,15 +23,15 @@ def _warm(temperature: float) -> float:
     return temperature
 
 
-Positive = Annotated[Int, Field(ge=1)]
-Tokens = Annotated[Ids, Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1), Whole]
+Tokens = Annotated[list[Token], Field(min_length=1), Whole]
 Temperature = Annotated[float, Field(ge=0.0, le=100.0), AfterValidator(_warm)]
 TopP = Annotated[float, Field(ge=1e-6, le=1.0)]
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
 Neutral = Annotated[float, Field(ge=0.0, le=0.0)]
 One = Annotated[float, Field(ge=1.0, le=1.0)]
 SessionId = Annotated[Name | None, Header(alias="X-Session-ID", description="Makes the request one of a session.")]
-Nought = Annotated[Int, Field(ge=0, le=0)]
+Nought = Annotated[int, Field(ge=0, le=0), Whole]
 
 
 Biases = Annotated[
@@ -58,11 +58,11 @@ class Drawn(Body):
 
     temperature: Temperature | None = None
     top_p: TopP | None = None
-    top_k: Annotated[Int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1), Whole] | None = None
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     seed: Int | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
-    stop_token_ids: Annotated[Ids, Field(max_length=256)] | None = None
+    stop_token_ids: Annotated[list[Token], Field(max_length=256), Whole] | None = None
     ignore_eos: bool = False
     logit_bias: Biases | None = None
     frequency_penalty: Neutral | None = None

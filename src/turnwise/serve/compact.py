@@ -10,8 +10,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
+from turnwise.engine.wire import Ids, Name, Whole
 from turnwise.errors import TooLong
-from turnwise.serve.bodies import Body, Ids, Int, Name, Positive
+from turnwise.serve.bodies import Body, Positive
 from turnwise.serve.compaction import (
     CompactAnswer,
     CreateBody,
@@ -38,7 +39,7 @@ class StepBody(Body):
     """Longest response; null is what the session was created with."""
     trigger_compact: bool = False
     """Compact the cache before the new tokens are read."""
-    sequence: Annotated[Int, Field(ge=0, lt=2**31)] | None = None
+    sequence: Annotated[int, Field(ge=0, lt=2**31), Whole] | None = None
 
 
 class SessionState(BaseModel):

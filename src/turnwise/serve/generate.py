@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from turnwise.engine.wire import Int, Whole
 from turnwise.serve import logprobs
 from turnwise.serve.ask import begin, finish, together
 from turnwise.serve.bodies import (
@@ -21,7 +22,6 @@ from turnwise.serve.bodies import (
     MOST_TOP,
     Body,
     Drawn,
-    Int,
     Positive,
     SessionId,
     StreamOptions,
@@ -42,8 +42,8 @@ class SamplingParams(Drawn):
     """vLLM's sampling parameters. Stop tokens are those given: nothing is added."""
 
     max_tokens: Positive | None = None
-    n: Annotated[Int, Field(ge=1, le=MOST_CHOICES)] = 1
-    logprobs: Annotated[Int, Field(ge=0, le=MOST_TOP)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), Whole] = 1
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), Whole] | None = None
     prompt_logprobs: None = None
     detokenize: bool | None = None
 

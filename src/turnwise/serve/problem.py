@@ -189,13 +189,12 @@ def _route(request: Request, error: HTTPException) -> Problem:
 
 
 def _methods(request: Request) -> set[str]:
-    """Every method that some route has for this path."""
-    found: set[str] = set()
-    for path, methods in request.app.openapi()["paths"].items():
-        pattern = re.escape(path).replace(r"\{name\}", ".+")
-        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", pattern), request.url.path):
-            found |= {method.upper() for method in methods}
-    return found or {"GET"}
+    """Every method that some route has for this path; a path that is spelled out goes before one with a name in it."""
+    paths: dict[str, Any] = request.app.openapi()["paths"]
+    here = request.url.path
+    patterns = {path: re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in paths}
+    found = [here] if here in paths else [path for path in paths if re.fullmatch(patterns[path], here)]
+    return {method.upper() for path in found for method in paths[path]} or {"GET"}
 
 
 def _phrase(status: int) -> str:

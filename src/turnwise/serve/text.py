@@ -11,13 +11,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from turnwise.engine.wire import Whole
 from turnwise.serve import logprobs
 from turnwise.serve.ask import begin, finish, together
 from turnwise.serve.bodies import (
     MOST_CHOICES,
     MOST_TOP,
     Drawn,
-    Int,
     Positive,
     SessionId,
     StreamOptions,
@@ -51,8 +51,8 @@ class TextBody(Drawn, Unused):
     prompt: Prompt
     model: str | None = None
     max_tokens: Positive | None = None
-    n: Annotated[Int, Field(ge=1, le=MOST_CHOICES)] | None = None
-    logprobs: Annotated[Int, Field(ge=0, le=MOST_TOP)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), Whole] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), Whole] | None = None
     echo: bool | None = None
     suffix: None = None
     stream: bool | None = None
