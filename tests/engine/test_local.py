@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.engine import LocalEngine
+from turnwise.engine import Limits, LocalEngine
 from turnwise.errors import EngineError, ModelError, TooLong
 from turnwise.testing import tiny_model
 from turnwise.types import Completion, Sampled, Sampling, TurnStop
@@ -79,7 +79,7 @@ def test_a_step_reads_only_what_is_new() -> None:
 
 def test_prompts_longer_than_a_chunk_are_read_in_pieces_with_the_same_result() -> None:
     async def crowd(chunk: int) -> list[list[int]]:
-        engine = LocalEngine(tiny_model(), chunk_tokens=chunk)
+        engine = LocalEngine(tiny_model(), Limits(chunk_tokens=chunk))
         return [ids for ids, _ in await asyncio.gather(*(talk(engine, i) for i in range(5)))]
 
     assert asyncio.run(crowd(7)) == asyncio.run(crowd(8192))

@@ -1,4 +1,4 @@
-"""A conversation the engine holds open, and one step of it under way."""
+"""A conversation the engine holds open: its tokens, how it is sampled, and where its cache is."""
 
 from __future__ import annotations
 
@@ -7,28 +7,53 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from turnwise.engine.sample import Draw
-from turnwise.engine.stops import StopStrings
-from turnwise.engine.trie import Node, trie
-from turnwise.types import Completion, Ids, Listener, Sampled, Sampling, Support, Top, TurnStop
+from turnwise.engine.cached import Cached
+from turnwise.types import Compaction, Event, Sampling
 
 
 @dataclass(slots=True, eq=False)
 class LocalSession:
-    """All tokens of a conversation; the first `written` have their keys and values in the pool's `slot`."""
+    """All tokens of a conversation and the events that struck its cache; the cache itself may be gone and come back."""
 
     sampling: Sampling
     seed: int
-    slot: int
     ids: list[int] = field(default_factory=list)
     client: str = ""
-    written: int = 0
+    compaction: Compaction | None = None
+    capture: bool = False
+    """Whether its queries are stored."""
+    cache: Cached | None = None
+    events: list[Event] = field(default_factory=list)
     sampled: int = 0
     """Tokens sampled since the seed was set: the next draw's number in its stream."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the step or fork that runs; others queue."""
-    twin: LocalSession | None = None
-    """A session opened earlier with the same prompt, whose reading of it will be copied."""
+    busy: bool = False
+    """A step of it has been admitted, so that its cache has to stay."""
+    waits: bool = False
+    """It waits for another to read what both have in common."""
+    used: float = 0.0
+    """When it was last needed."""
+    gone: str = ""
+    """Why the engine does not hold it any more."""
+    reached: int = 0
+    """How many of its tokens have ever been read: what is read again is counted."""
+
+    @property
+    def written(self) -> int:
+        return self.cache.written if self.cache else 0
+
+    @property
+    def border(self) -> int:
+        """Where reading has to stop: at the next event that its cache has yet to undergo, or at the end."""
+        struck = self.cache.struck if self.cache else 0
+        return self.events[struck].at if struck < len(self.events) else len(self.ids)
+
+    @property
+    def left(self) -> int:
+        """Columns to be written before it can be sampled from, or before an event."""
+        missing = self.cache.missing if self.cache else 0
+        return missing or self.border - self.written
 
     def reseed(self, sampling: Sampling | None, seed: int | None) -> None:
         if sampling is not None:
@@ -38,9 +63,15 @@ class LocalSession:
 
     def kept(self, ids: tuple[int, ...]) -> int:
         """How many first tokens of `ids` the session holds: of 1 2 3 it holds two of 1 2 5."""
-        same = min(len(ids), len(self.ids))
-        differ = np.flatnonzero(np.array(self.ids[:same]) != np.array(ids[:same]))
-        return int(differ[0]) if len(differ) else same
+        return common(self.ids, ids)
+
+
+def common(a: list[int] | tuple[int, ...], b: list[int] | tuple[int, ...]) -> int:
+    """The length of the longest common prefix."""
+    same = min(len(a), len(b))
+    if tuple(a[:same]) == tuple(b[:same]):
+        return same
+    return int(np.argmax(np.array(a[:same]) != np.array(b[:same])))
 
 
 @dataclass(slots=True, eq=False)
@@ -51,83 +82,19 @@ class Before:
     sampling: Sampling
     seed: int
     sampled: int
+    events: tuple[Event, ...]
     kept: int
     """How many of those tokens the step kept, all of them unless it brought another prompt."""
 
     @staticmethod
     def of(session: LocalSession, kept: int) -> Before:
-        return Before(session.ids, session.sampling, session.seed, session.sampled, kept)
+        return Before(session.ids, session.sampling, session.seed, session.sampled, tuple(session.events), kept)
 
-    def restore(self, session: LocalSession) -> None:
-        """What stands in the cache of the tokens kept stays there."""
-        session.ids, session.sampling = self.ids, self.sampling
-        session.seed, session.sampled = self.seed, self.sampled
-        session.written = min(session.written, self.kept)
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One step of one session, while it is being decoded."""
-
-    session: LocalSession
-    max_tokens: int
-    done: asyncio.Future[Completion]
-    deadline: float
-    listen: Listener | None = None
-    stops: StopStrings | None = None
-    node: Node | None = field(init=False)
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    supports: list[Ids] = field(default_factory=list)
-    tops: list[Top] = field(default_factory=list)
-    stopped_by: int | str | None = None
-
-    def __post_init__(self) -> None:
-        self.node = trie(self.session.sampling.choices) if self.session.sampling.choices else None
-
-    def add(self, draw: Draw, version: int) -> TurnStop | None:
-        """Record a sampled token; returns why the step ends, if it does."""
-        self.ids.append(draw.id)
-        self.logprobs.append(draw.logprob)
-        self.versions.append(version)
-        self.supports.append(draw.support)
-        self.tops.append(draw.top)
-        self.session.ids.append(draw.id)
-        self.session.sampled += 1
-        if self.listen is not None:
-            self.listen(Sampled(draw.id, draw.logprob, version, draw.top))
-        return self._stop(draw.id)
-
-    def _stop(self, token: int) -> TurnStop | None:
-        if self.node is not None:
-            self.node = self.node.children[token]
-            self.stopped_by = None if self.node.children else token
-        elif token in self.session.sampling.stop_ids:
-            self.stopped_by = token
-        elif self.stops is not None:
-            self.stopped_by = self.stops.ended_by(self.ids)
-        if self.stopped_by is not None:
-            return TurnStop.STOP
-        return TurnStop.LENGTH if len(self.ids) >= self.max_tokens else None
-
-    def finish(self, stop: TurnStop) -> None:
-        """Hand what was sampled to the caller, if there still is one."""
-        if not self.done.done():
-            self.done.set_result(self._completion(stop))
-
-    def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-    def _completion(self, stop: TurnStop) -> Completion:
-        sampling = self.session.sampling
-        return Completion(
-            np.array(self.ids, np.int32),
-            np.array(self.logprobs, np.float32),
-            np.array(self.versions, np.int32),
-            stop,
-            Support.stack(self.supports) if sampling.restricted else None,
-            stopped_by=self.stopped_by,
-            top=tuple(self.tops) if sampling.top_logprobs else (),
-        )
+    def restore(self, session: LocalSession) -> bool:
+        """Go back; False where the cache cannot, since an event has struck it meanwhile."""
+        pairs = zip(self.events, session.events, strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a is not b), min(len(self.events), len(session.events)))
+        session.sampling, session.seed, session.sampled = self.sampling, self.seed, self.sampled
+        session.ids, session.events = self.ids, list(self.events)
+        cache = session.cache
+        return cache is None or (cache.struck <= same and cache.cut(self.kept))
