@@ -20,7 +20,7 @@ from turnwise.testing import byte_tokenizer
 from turnwise.text import Dialogue
 from turnwise.text.choose import choose
 from turnwise.trees import merge
-from turnwise.types import Attribution, Support
+from turnwise.types import Attribution, Event, Support
 
 PAGE = Path(__file__).parents[1] / "docs" / "mistakes.md"
 HEAD = """# Mistakes, and what is said of them
@@ -60,6 +60,45 @@ CONFIGS = (
     "run.toml",
     "@ absent.toml",
 )
+COMPACTION = (
+    "--rollout.compaction.trigger budget",
+    "--rollout.compaction.trigger turns",
+    "--rollout.compaction.trigger segments --rollout.compaction.window 9",
+    "--rollout.compaction.trigger turns --rollout.compaction.protect-turns 2 --rollout.compaction.window 40",
+    "--rollout.compaction.trigger turns --rollout.compaction.protect-turns 2 --rollout.compaction.max-kv-tokens 90",
+    "--rollout.compaction.trigger turns --rollout.compaction.protect-turns 2 --rollout.compaction.protect-tokens 4",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.protect-turns 1",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.every 8",
+    "--rollout.compaction.triger budget",
+    "--rollout.compaction.trigger bugdet",
+    "--rollout.compaction.max-kv-tokens 0",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.protect user",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.protect 90",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.protect-tokens 95",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.window 91",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.ratio 1.0",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.ratio 0",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.method delete --rollout.compaction.ratio 0.5",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.carry-ratio 0.5",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.method delete --rollout.compaction.carry-tail 9",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.method evict --rollout.compaction.ridge 0.1",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.bias true",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.uniform false",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.source keys",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.method delete_reread --loss.type gspo",
+    "--eval.cache both",
+    "--eval.cache whole --eval.compaction.max-kv-tokens 90",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.notice.template at:{left}",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.notice.template {left}",
+    "--rollout.compaction.max-kv-tokens 90 --rollout.compaction.gradient full",
+)
+
+
+def struck(at: int, start: int, end: int) -> Event:
+    """An event that keeps nothing."""
+    return Event(at, start, end, "delete", np.zeros((1, 1, 0), np.int16), np.zeros(0, np.int32))
+
+
 WHO = Attribution(np.zeros(2, np.int32), np.ones(2, np.int8), ("user",), (None,))
 SOUND = turn([1, 2], [3, 4])
 TURNS = {
@@ -80,6 +119,10 @@ TURNS = {
     "ids as floats": replace(SOUND, prompt_ids=np.array([1.0, 2.0])),
     "ids as a list": replace(SOUND, completion_ids=[3, 4]),
     "log-probabilities in two dimensions": replace(SOUND, logprobs=np.zeros((2, 1), np.float32)),
+    "an event at its first token": replace(SOUND, events=(struck(0, 0, 0),)),
+    "an event behind its last token": replace(SOUND, events=(struck(4, 0, 1),)),
+    "events out of order": replace(SOUND, events=(struck(3, 0, 1), struck(2, 0, 1))),
+    "an event over more than there was": replace(SOUND, events=(struck(3, 1, 5),)),
     "an attribution of another length": replace(SOUND, prompt_ids=np.ones(3, np.int32), attribution=WHO),
 }
 FILTERS: dict[str, Callable[[Any], Any]] = {
@@ -138,6 +181,7 @@ def page() -> str:
     return HEAD + "".join(
         [
             _table("Configs", "`turnwise train ...`", {words: _config(words) for words in CONFIGS}),
+            _table("Compaction", "`turnwise train ...`", {words: _config(words) for words in COMPACTION}),
             _table("Turns", "a turn with", {n: said(lambda t=t: merge([played(t)])) for n, t in TURNS.items()}),
             _table("Messages", "a conversation with", {name: _messages(m) for name, m in MESSAGES.items()}),
             _table("Echo filters", "a filter that returns", {name: _filter(f) for name, f in FILTERS.items()}),

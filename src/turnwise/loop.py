@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise import runs
-from turnwise.agents import Batch, rollout
+from turnwise.agents import Batch, Plan, rollout
 from turnwise.agents.figures import figures
 from turnwise.config import RunConfig, dump
 from turnwise.errors import RunError
@@ -99,7 +99,7 @@ class Cycle:
         config, began = self.config, time.perf_counter()
         play = Batch(tasks, config.env.group, config.seed, number, config.env.retries)
         before = self.parts.engine.counts.copy()
-        trajectories = await self._play(play, "rollouts", self.parts.sampling)
+        trajectories = await self._play(play, "rollouts", self.parts.sampling, self.parts.compaction)
         engine = {f"engine/{name}": float(n - before[name]) for name, n in self.parts.engine.counts.items()}
         played = time.perf_counter()
         metrics = {**figures(trajectories), **engine, **self._learn(number, trajectories)}
@@ -171,7 +171,7 @@ class Cycle:
     def _trained(self, done: int, total: int) -> None:
         self.reporter.progress("training", done, total)
 
-    async def _play(self, play: Batch, stage: str, sampling: Sampling) -> list[Trajectory]:
+    async def _play(self, play: Batch, stage: str, sampling: Sampling, compaction: Plan | None) -> list[Trajectory]:
         """Play a batch; failed episodes are events, and a batch of nothing else ends the run."""
         parts = self.parts
 
@@ -183,7 +183,7 @@ class Cycle:
             self.folder.event("episode_retried", stage=stage, step=play.step, error=failed.error, tokens_lost=lost)
 
         trajectories = await rollout(
-            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress, retried
+            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress, retried, compaction
         )
         errors = Counter(t.error for t in trajectories if t.error is not None)
         for error, times in errors.items():
@@ -193,14 +193,22 @@ class Cycle:
         return trajectories
 
     async def _evaluate(self) -> dict[str, float]:
-        """Play the held-out tasks, always the same ones under the same seeds."""
+        """Play the held-out tasks, always the same ones under the same seeds, with every cache that was asked for."""
         if not self.config.eval.tasks:
             return {}
+        began, cache = time.perf_counter(), self.config.eval.cache
+        found: dict[str, float] = {}
+        if cache != "whole":
+            found = await self._held_out("eval", self.parts.eval_compaction)
+        if cache != "same":
+            found |= await self._held_out("eval" if cache == "whole" else "eval/whole", None)
+        return {**found, "time/eval_s": time.perf_counter() - began}
+
+    async def _held_out(self, name: str, compaction: Plan | None) -> dict[str, float]:
         tasks = self.parts.tasks.holdout(self.config.eval.tasks)
         heat = replace(self.parts.sampling, temperature=self.config.eval.temperature)
-        began = time.perf_counter()
-        played = await self._play(Batch(tasks, 1, self.config.seed, -1, self.config.env.retries), "held-out", heat)
-        return {**held_out(played), "time/eval_s": time.perf_counter() - began}
+        batch = Batch(tasks, 1, self.config.seed, -1, self.config.env.retries)
+        return held_out(await self._play(batch, "held-out", heat, compaction), name)
 
     def _save(self, done: int) -> None:
         extra = {"elapsed_s": time.perf_counter() - self.began}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from renderers import Renderer
 
-from turnwise.agents import Limits, sampling
+from turnwise.agents import Limits, Plan, plan, sampling
 from turnwise.config import RunConfig
 from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
@@ -21,6 +21,8 @@ from turnwise.errors import ConfigError
 from turnwise.imports import nearest
 from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
+from turnwise.model.again import compute_again
+from turnwise.model.slots import Gradient
 from turnwise.text import choose
 from turnwise.train import Judges, Oracle, Trainer
 from turnwise.trees.echo import Rule
@@ -46,6 +48,8 @@ class Parts:
     oracle: Oracle | None
     sampling: Sampling
     limits: Limits
+    compaction: Plan | None = None
+    eval_compaction: Plan | None = None
 
     def save(self, folder: Path, extra: dict[str, float]) -> None:
         """Write weights, tokenizer, optimizer and loop state; `restore` on an equal config continues exactly."""
@@ -68,6 +72,8 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
     echo = _echo(config, tasks)
     policy = _policy(config, tasks) if weights is None else load(str(weights), config.dtype, config.device)
+    if config.train.checkpoint_activations:
+        compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
     return Parts(
         config=config,
@@ -76,13 +82,20 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
         policy=policy,
         renderer=renderer,
         engine=LocalEngine(policy),
-        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss),
+        trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss, _gradient(config)),
         judges=_judges(config, policy, tasks),
         echo=echo,
         oracle=Oracle(config.oracle, policy, renderer, config.train.row_tokens) if config.oracle.coef else None,
         sampling=sampling(config.env.sampling, renderer),
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
+        compaction=plan(config.rollout.compaction),
+        eval_compaction=plan(config.eval.compaction or config.rollout.compaction),
     )
+
+
+def _gradient(config: RunConfig) -> Gradient:
+    """What flows through events."""
+    return config.rollout.compaction.gradient if config.rollout.compaction else "map"
 
 
 def _echo(config: RunConfig, tasks: TaskSet) -> Rule | None:

@@ -13,7 +13,17 @@ from turnwise.agents import Limits, play
 from turnwise.errors import EngineError
 from turnwise.testing import FakeEngine, FakeSession, byte_tokenizer
 from turnwise.text import ChatML, Template
-from turnwise.types import Break, BreakKind, EpisodeStop, Observation, Sampling, Task, Trajectory, TurnStop
+from turnwise.types import (
+    Break,
+    BreakKind,
+    Compaction,
+    EpisodeStop,
+    Observation,
+    Sampling,
+    Task,
+    Trajectory,
+    TurnStop,
+)
 
 TOKENIZER = byte_tokenizer()
 CHATML = ChatML(TOKENIZER)
@@ -39,9 +49,19 @@ class Listening(FakeEngine):
     def __init__(self, replies: Sequence[Sequence[int]]) -> None:
         super().__init__(replies)
         self.opened: list[tuple[list[int], int]] = []
+        self.compaction: list[Compaction | None] = []
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> FakeSession:
+    async def open(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int,
+        compaction: Compaction | None = None,
+        **_: Any,
+    ) -> FakeSession:
         self.opened.append((list(prompt_ids), seed))
+        self.compaction.append(compaction)
         return await super().open(prompt_ids, sampling, seed=seed)
 
 

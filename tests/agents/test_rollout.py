@@ -51,9 +51,9 @@ class Counting(LocalEngine):
 
     open_sessions = 0
 
-    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, *, seed: int) -> LocalSession:
+    async def open(self, prompt_ids: Sequence[int], sampling: Sampling, **more: Any) -> LocalSession:
         self.open_sessions += 1
-        return await super().open(prompt_ids, sampling, seed=seed)
+        return await super().open(prompt_ids, sampling, **more)
 
     async def close(self, session: Session) -> None:
         self.open_sessions -= 1

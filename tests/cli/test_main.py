@@ -28,7 +28,16 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["--version"], ["train", "--help"], ["inspect", "--help"], ["train", "--lr", "1"], ["trian"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["train", "--help"],
+        ["inspect", "--help"],
+        ["serve", "--help"],
+        ["chat", "--help"],
+        ["train", "--lr", "1"],
+        ["trian"],
+    ],
 )
 def test_an_answer_that_needs_no_model_imports_nothing_heavy(words):
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)

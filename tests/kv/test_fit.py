@@ -13,8 +13,8 @@ RIDGE = 1e-2
 close = torch.testing.assert_close
 
 
-def test_the_columns_that_stay_are_the_kept_ones_then_all_outside():
-    assert staying(torch.tensor([[2], [1]]), (1, 3), 4).tolist() == [[2, 0, 3], [1, 0, 3]]
+def test_the_columns_that_stay_are_the_kept_ones_and_all_outside():
+    assert staying(torch.tensor([[2], [1]]), (1, 3), 4).int().tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
 
 
 @given(heads())
@@ -61,7 +61,8 @@ def test_heads_and_sessions_in_a_batch_equal_one_by_one(given_heads):
 def test_no_other_values_match_attention_over_everything_better(given_heads):
     q, k, v, keep, inside, scale = given_heads
     _, fitted = slots(k, v, keep, slot_map(q, k, v, keep, inside, scale, 1e-9))
-    stay = staying(keep, inside, k.shape[1])
+    outside = torch.tensor([n for n in range(k.shape[1]) if not inside[0] <= n < inside[1]], dtype=torch.long)
+    stay = torch.cat([keep, outside.expand(len(keep), -1)], 1)
 
     def error(new: torch.Tensor) -> torch.Tensor:
         left = torch.cat([new, take(v, stay)[:, keep.shape[1] :]], 1)

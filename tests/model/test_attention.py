@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from turnwise.errors import ModelError
 from turnwise.model import attention
-from turnwise.model.attention import flex_mask, flex_padded, row_attention
+from turnwise.model.attention import flex_columns, flex_mask, flex_padded, row_attention
 from turnwise.model.pieces import Piece, attend_pieces, pieces
 from turnwise.testing import tiny_model
 
@@ -124,6 +124,46 @@ def test_sixteen_bit_numbers_are_merged_in_thirty_two() -> None:
     assert ours.dtype == torch.bfloat16
     torch.testing.assert_close(ours.float(), plain, atol=2e-2, rtol=2e-2)
     assert torch.autograd.grad(ours.sum(), q)[0].dtype == torch.bfloat16
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Births and deaths of a row's tokens and of some columns that events made."""
+    ends = draw(visibilities())
+    n = len(ends)
+    made = [sorted(draw(st.tuples(st.integers(0, n - 1), st.integers(1, n)))) for _ in range(draw(st.integers(0, 6)))]
+    made = [(a, b) for a, b in made if a < b]
+    births, deaths = ([pair[i] for pair in made] for i in (0, 1))
+    return np.array([*range(n), *births], np.int32), np.array([*ends, *deaths], np.int32)
+
+
+@given(lives(), st.integers(1, 9))
+@settings(deadline=None)
+def test_columns_that_events_made_are_seen_from_their_birth_to_their_death(lived: tuple, window: int) -> None:
+    births, deaths = lived
+    n = int((births == np.arange(len(births))).cumprod().sum())
+    draws = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 2, n, 8, generator=draws)
+    k, v = (torch.randn(1, 1, len(births), 8, generator=draws) for _ in range(2))
+    rows = np.arange(n)[:, None]
+    plain = sdpa(q, k, v, torch.from_numpy((births <= rows) & (rows < deaths)), scale=0.3, enable_gqa=True)
+    ours = attend_pieces(q, k, v, pieces(deaths, window, births), 0.3)
+    torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
+
+
+@given(lives())
+@settings(deadline=None)
+def test_the_flex_mask_of_such_columns_shows_the_same(lived: tuple) -> None:
+    births, deaths = lived
+    n = int((births == np.arange(len(births))).cumprod().sum())
+    born, dead = flex_columns(births, deaths, n)
+    mask = flex_mask(torch.from_numpy(dead), torch.from_numpy(born), len(flex_padded(deaths[:n]))).mask_mod
+    rows, tokens = torch.arange(n), len(flex_padded(deaths[:n]))
+    places = torch.cat([rows, tokens + torch.arange(len(births) - n)])
+    seen = mask(torch.tensor(0), torch.tensor(0), rows[:, None], places)
+    assert (seen.numpy() == ((births <= rows[:, None].numpy()) & (rows[:, None].numpy() < deaths))).all()
+    shown = mask(torch.tensor(0), torch.tensor(0), rows[:, None], torch.arange(len(dead)))
+    assert int(shown.sum()) == int(seen.sum())
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -73,6 +73,9 @@ def next_turns(draw: st.DrawFn, turns: list[Turn]) -> Turn:
         reward=draw(st.floats(-1, 1)),
         metrics=draw(NUMBERS),
         prefix=draw(st.none() | PREFIXES),
+        injected=draw(
+            st.none() | st.lists(st.booleans(), min_size=size, max_size=size).map(lambda x: np.array(x, np.bool_))
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What every engine has to do, whichever it is: in this process, scripted, behind a turnwise server, behind vLLM's route."""
+"""What every engine has to do: in this process, scripted, behind a turnwise server, behind vLLM's route."""
 
 from __future__ import annotations
 

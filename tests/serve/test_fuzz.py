@@ -1,4 +1,4 @@
-"""Whatever is sent to the token routes: an error in the documented shape, never a 500, and the next request is served."""
+"""Whatever is sent to the token routes: an error in its shape, never a 500, and the next request is served."""
 
 from __future__ import annotations
 

@@ -190,3 +190,14 @@ def test_nothing_to_read_is_an_error(renderers):
 def test_a_reply_that_runs_into_the_prompt_is_an_error(renderers):
     with pytest.raises(RenderError, match="cannot be sampled"):
         reply_ids(renderers["chatml on smollm2"], "\n\ngo")
+
+
+def test_a_notice_among_sampled_tokens_is_no_part_of_the_reply(renderers, tokenizers):
+    dialogue = Dialogue(renderers["chatml on smollm2"])
+    dialogue.add([HI])
+    ids, told = sample(tokenizers["chatml on smollm2"], "go forward"), tokenizers["chatml on smollm2"].encode("9 left")
+    both = [*ids[:1], *told, *ids[1:]]
+    injected = np.array([False] + [True] * len(told) + [False] * (len(ids) - 1))
+    assert dialogue.reply(both, injected) == {"role": "assistant", "content": "go forward"}
+    dialogue.add([HI])
+    assert dialogue.clean

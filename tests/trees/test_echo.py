@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from echoed import chosen, dropped, echo_of, reads
 from played import played, turn
 from turnwise.errors import DataError
-from turnwise.types import Attribution, Trajectory
+from turnwise.types import Attribution, Event, Trajectory
 
 ASK, GO, SEE = ("user", [5, 6]), ("assistant", [7]), ("tool:look", [8, 9])
 RULES = ("system", [4])
@@ -184,3 +184,31 @@ def test_every_place_in_a_group_that_users_wrote_echoes_exactly_once(spec: Any) 
         for i in p.index
     ]
     assert sorted(picked) == sorted(prefixes)
+
+
+def test_a_notice_among_what_was_sampled_is_a_user_s_text() -> None:
+    told = walk()
+    told.turns[2].injected = np.array([True, False])
+    assert chosen([told], user={"alpha": 0.5})[1] == [[5, 6, 12]]
+    assert chosen([told], assistant={})[1] == [[7, 10, 13]]
+    _, e = echo_of([told], user={"alpha": 0.5}, assistant={})
+    assert (e.role.tolist()[-2:], e.alpha.tolist()[-2:]) == (["user", "assistant"], [0.5, 1.0])
+
+
+def test_text_that_is_read_again_after_an_event_echoes_where_it_was_read_first() -> None:
+    again = walk()
+    size = len(again.turns[1].prompt_ids)
+    none = np.zeros((1, 1, 0), np.int16)
+    event = Event(size, 0, 2, "delete_reread", none, np.array([0, 1, size - 1], np.int32))
+    again.turns[2].events = (event,)
+    for config, tokens in (({"tool": {}, "user": {}}, [5, 6, 8, 9, 11]), ({"assistant": {}}, [7, 10, 12, 13])):
+        assert chosen([again], **config)[1] == [tokens]
+        ids, e = echo_of([again], **config)
+        assert sorted(ids[e.at].tolist()) == sorted(tokens)
+        assert ids[e.source].tolist() == [before(again, int(token)) for token in ids[e.at]]
+
+
+def before(trajectory: Trajectory, token: int) -> int:
+    """What stands before a token in the longest history."""
+    ids = trajectory.turns[-1].ids.tolist()
+    return ids[ids.index(token) - 1]

@@ -15,9 +15,11 @@ from typing import TypeVar
 import numpy as np
 from renderers import Renderer
 
+from turnwise.agents.compaction import Plan
 from turnwise.errors import RenderError
 from turnwise.text import Dialogue, explain
 from turnwise.types import (
+    Attribution,
     Completion,
     Engine,
     Env,
@@ -43,10 +45,16 @@ class Limits:
 
 
 async def play(
-    env: Env, trajectory: Trajectory, engine: Engine, renderer: Renderer, sampling: Sampling, limits: Limits
+    env: Env,
+    trajectory: Trajectory,
+    engine: Engine,
+    renderer: Renderer,
+    sampling: Sampling,
+    limits: Limits,
+    compaction: Plan | None = None,
 ) -> Trajectory:
     """Fill an empty trajectory; whatever the environment raises becomes its stop reason and error."""
-    episode = _Episode(env, trajectory, engine, renderer, sampling, limits)
+    episode = _Episode(env, trajectory, engine, renderer, sampling, limits, compaction)
     try:
         async with asyncio.timeout(limits.timeout_s):
             trajectory.stop_reason = await episode.run()
@@ -77,7 +85,14 @@ class _Episode:
     """An episode under way: the dialogue, and the session that holds as much of it as the engine has seen."""
 
     def __init__(
-        self, env: Env, trajectory: Trajectory, engine: Engine, renderer: Renderer, sampling: Sampling, limits: Limits
+        self,
+        env: Env,
+        trajectory: Trajectory,
+        engine: Engine,
+        renderer: Renderer,
+        sampling: Sampling,
+        limits: Limits,
+        compaction: Plan | None = None,
     ) -> None:
         self.env = env
         self.trajectory = trajectory
@@ -85,6 +100,7 @@ class _Episode:
         self.renderer = renderer
         self.sampling = sampling
         self.limits = limits
+        self.compaction = compaction
         self.session: Session | None = None
 
     async def run(self) -> EpisodeStop:
@@ -100,7 +116,7 @@ class _Episode:
             if room < 1:
                 return EpisodeStop.TOKEN_LIMIT if self.trajectory.turns else EpisodeStop.OVERLONG
             completion = await self._complete(dialogue, room)
-            message = dialogue.reply(completion.ids.tolist())
+            message = dialogue.reply(completion.ids.tolist(), completion.injected)
             seen = await self._env(self.env.step(message))
             self._score(seen)
             limit = self._limit(completion, room)
@@ -136,7 +152,7 @@ class _Episode:
         """Feed the session what it has not read, sample, and record the turn."""
         began = time.perf_counter()
         prompt = dialogue.prompt_ids
-        new = await self._unread(prompt)
+        new = await self._unread(prompt, dialogue.attribution)
         assert self.session is not None
         completion = await self.engine.step(self.session, new, min(room, self.sampling.max_tokens))
         self._spent("model", began)
@@ -149,6 +165,7 @@ class _Episode:
             attribution=dialogue.attribution,
             support=completion.support,
             events=completion.events,
+            injected=completion.injected,
             temperature=self.sampling.temperature,
         )
         turns, messages = self.trajectory.turns, dialogue.messages
@@ -156,7 +173,7 @@ class _Episode:
         turns.append(turn)
         return completion
 
-    async def _unread(self, prompt: np.ndarray) -> list[int]:
+    async def _unread(self, prompt: np.ndarray, said: Attribution) -> list[int]:
         """What the session has not seen of the prompt; a history that was rewritten opens a new session."""
         ids = prompt.tolist()
         if self.session is not None:
@@ -164,7 +181,8 @@ class _Episode:
             if len(held) < len(ids) and ids[: len(held)] == list(held):
                 return list(ids[len(held) :])
             await self.close()
-        self.session = await self.engine.open(ids, self.sampling, seed=self._seed())
+        compaction = None if self.compaction is None else self.compaction.opened(said)
+        self.session = await self.engine.open(ids, self.sampling, seed=self._seed(), compaction=compaction)
         return []
 
     def _seed(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from turnwise.agents.compaction import cache_figures
 from turnwise.types import Trajectory
 
 
@@ -42,6 +43,7 @@ def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "episode/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
         "episode/retries": sum(t.metrics.get("retries", 0.0) for t in trajectories),
         "episode/close_failed": sum(t.metrics.get("close_failed", 0.0) for t in trajectories),
+        **cache_figures(trajectories),
         **{f"env/{name}": mean for name, mean in reported(trajectories).items()},
         **{f"stop/{reason.value}": float(n) for reason, n in sorted(stops.items())},
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from renderers import Renderer
 
+from turnwise.agents.compaction import Plan
 from turnwise.agents.episode import Limits, play
 from turnwise.envs.find import Environment
 from turnwise.types import Engine, EpisodeStop, Sampling, Task, Trajectory
@@ -43,6 +44,7 @@ async def rollout(
     limits: Limits,
     progress: Callable[[int, int], None] = lambda done, total: None,
     retried: Callable[[Trajectory], None] = lambda failed: None,
+    compaction: Plan | None = None,
 ) -> list[Trajectory]:
     """Trajectories by group and sibling, however the episodes finish; `retried` hears of attempts that are replaced."""
     total = len(batch.tasks) * batch.group
@@ -53,7 +55,7 @@ async def rollout(
         for attempt in range(batch.retries + 1):
             seed = seed_of(batch.seed, batch.step, group, sibling, attempt)
             empty = Trajectory(environment.id, batch.tasks[group], group, sibling, seed)
-            played = await play(environment.new(), empty, engine, renderer, sampling, limits)
+            played = await play(environment.new(), empty, engine, renderer, sampling, limits, compaction)
             played.metrics["retries"] = float(attempt)
             if played.stop_reason not in FAILED or attempt == batch.retries:
                 break

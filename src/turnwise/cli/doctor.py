@@ -12,9 +12,9 @@ from turnwise.config.run import TinyConfig
 
 OPTIONS = {"--json PATH": "also write the figures to a file"}
 USAGE = "turnwise doctor --model M [--key value ...]"
-ABOUT = """Samples conversations of several turns in the engine, replays them in the trainer, alone, packed and as
-a tree, and compares the log-probability of every sampled token. A difference means the trainer does not train what
-was sampled."""
+ABOUT = """Samples conversations of several turns in the engine, with the whole cache and with one that is compacted on
+the way, replays them in the trainer, alone, packed and as a tree, and compares the log-probability of every sampled
+token. A difference means the trainer does not train what was sampled."""
 
 
 def run(args: list[str]) -> int:
@@ -56,6 +56,7 @@ def _tell(config: DoctorConfig, cases: list[dict[str, float | str]], target: Pat
     print(
         f"{config.model} is not exact in {', '.join(wrong)}: over {config.threshold:g}. In bfloat16 differences near "
         "0.05 are rounding: judge with --dtype float32. In float32, `plain` points at the attention or the rotary "
-        "positions, `turns` at the cache, `packed` and `fork` at what tokens of a row can see."
+        "positions, `turns` at the cache, `packed` and `fork` at what tokens of a row can see, "
+        "all others at compaction: its boundary, the queries it was fitted to, or their rotation."
     )
     return 1

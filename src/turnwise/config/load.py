@@ -6,6 +6,7 @@ load(["@", path]) of a dump gives an equal config.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from json import JSONDecodeError
 from typing import Any, TypeVar, overload
 
 import tomli_w
@@ -48,6 +49,12 @@ def _validate(flags: Flags, cls: type[BaseModel]) -> tuple[BaseModel | None, Exc
         if isinstance(error.__cause__, ValidationError):
             return None, error, describe(error.__cause__, cls, flags.place)
         return None, error, [error.message]
+    except JSONDecodeError as error:
+        return (
+            None,
+            error,
+            [f"found {error.doc!r}; expected JSON where a flag's value begins with a brace or a bracket"],
+        )
     except (OSError, UnicodeDecodeError) as error:
         return None, error, [f"cannot read a config file: {error}"]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from turnwise.config.compaction import CompactionConfig, RolloutConfig
 from turnwise.config.echo import EchoConfig
 from turnwise.config.loss import DppoConfig, LossConfig
 from turnwise.config.section import Section
@@ -172,6 +173,9 @@ class TrainConfig(Section):
     """Most tokens in a row; one row is one forward and backward pass. Longer trees are split between branches."""
     share: Literal["trajectory", "group"] = "group"
     """What is merged into one tree: each trajectory alone, or all siblings of a task."""
+    checkpoint_activations: bool = False
+    """Keep only the input of each layer for the backward pass and compute the rest again there: less memory, about a
+    third more time."""
     threads: Count = 0
     """CPU threads for torch; 0 leaves torch's own choice."""
     export_tokens: Count = 0
@@ -199,6 +203,17 @@ class EvalConfig(Section):
     """Also evaluate after every so many steps; 0 only before the first and after the last."""
     temperature: Annotated[float, Field(ge=0.0)] = 1.0
     """Temperature of the held-out episodes."""
+    cache: Literal["same", "whole", "both"] = "same"
+    """same: compacted like the rollouts, or as `eval.compaction` says. whole: not at all. both: the one and then the
+    other, whose figures are called `eval/whole/...`."""
+    compaction: CompactionConfig | None = None
+    """Compaction of the held-out episodes; left out, that of the rollouts."""
+
+    @model_validator(mode="after")
+    def _cache_is_one(self) -> Self:
+        if self.cache == "whole" and self.compaction is not None:
+            raise ValueError("found eval.cache whole with [eval.compaction]; expected same or both, or no compaction")
+        return self
 
 
 class CheckpointConfig(Section):
@@ -232,6 +247,7 @@ class RunConfig(Section):
     advantage: AdvantageConfig = AdvantageConfig()
     oracle: OracleConfig = OracleConfig()
     loss: LossConfig = DppoConfig()
+    rollout: RolloutConfig = RolloutConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -263,6 +279,22 @@ class RunConfig(Section):
                 f"found [env.echo] with loss.type {self.loss.type}; expected dppo, grpo, gspo, cispo or custom: "
                 "leave [env.echo] out"
             )
+        self._can_be_compacted()
         if not self.name or "/" in self.name or self.name in {".", ".."}:
             raise ValueError(f"found name {self.name!r}; expected a plain folder name (set `out` for the folder above)")
         return self
+
+    def _can_be_compacted(self) -> None:
+        """Whether the trainer can replay what is configured."""
+        compaction = self.rollout.compaction
+        why = compaction.refused() if compaction else None
+        if why:
+            raise ValueError(why)
+        cuts = compaction is not None and compaction.method == "delete_reread" and compaction.trigger != "turns"
+        if cuts and self.loss.type == "gspo":
+            raise ValueError(
+                "found loss.type gspo with rollout.compaction.method delete_reread within replies; expected trigger "
+                "turns, another method or another loss: a reply that is cut has no mean ratio"
+            )
+        if self.eval.cache == "both" and compaction is None and self.eval.compaction is None:
+            raise ValueError("found eval.cache both without compaction; expected [rollout.compaction] or same")

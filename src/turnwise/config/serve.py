@@ -40,6 +40,12 @@ class ServeConfig(Section):
     """Longest prompt; the model's own context is a limit too."""
     max_tokens: Positive = 1024
     """Longest reply where a request does not say."""
+    max_cache_mb: Annotated[int, Field(ge=0)] = 2048
+    """Most memory for keys and values; 0 is no limit. What has no room waits; idle sessions give theirs up first."""
+    max_running: Positive = 256
+    """Most replies that share forward passes; further ones wait."""
+    max_client_sessions: Annotated[int, Field(ge=0)] = 0
+    """Most conversations of one client (X-Client-ID, else its address) at once; 0 is without limit."""
     max_sessions: Positive = 1024
     """Most conversations held open between requests."""
     session_ttl_s: Seconds = 3600.0

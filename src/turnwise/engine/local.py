@@ -23,7 +23,7 @@ from turnwise.engine.schedule import Schedule
 from turnwise.engine.session import Before, LocalSession
 from turnwise.engine.stops import StopStrings
 from turnwise.engine.trie import trie
-from turnwise.errors import EngineError, EngineFull, TooLong
+from turnwise.errors import EngineError, EngineFull, SessionGone, TooLong
 from turnwise.model import Policy, parameters, reload
 from turnwise.model.attention import causal
 from turnwise.model.packed import forget, sampler
@@ -157,7 +157,7 @@ class LocalEngine:
         self._close(self._own(session), "closed")
 
     def _close(self, session: LocalSession, why: str) -> None:
-        error = EngineError(f"the session was {why} while it was being sampled from")
+        error = SessionGone(f"the session was {why} while it was being sampled from")
         self.schedule.end(error, of={session})
         self.room.close(session, why)
 
@@ -249,7 +249,7 @@ class LocalEngine:
             return session
         why = session.gone if isinstance(session, LocalSession) else ""
         why = f"it was {why}" if why else "closed, or another engine's"
-        raise EngineError(f"found a session this engine does not hold ({why}); open a new one")
+        raise SessionGone(f"found a session this engine does not hold ({why}); open a new one")
 
     async def _sampled(self, session: LocalSession, limit: int, deadline: float, listen: Listener | None) -> Completion:
         """Queue a request and wait for it."""

@@ -5,24 +5,50 @@ open(prompt) -> session      step(session, number, new tokens) -> completion    
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter
 
 from turnwise.types import Compaction, Completion, Event, Sampled, Sampling, Settings, Support, TurnStop
 
 Name = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
-Ids = list[Annotated[int, Field(ge=0, lt=2**31)]]
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
-Number = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def exactly(kind: Any) -> PlainValidator:
+    """Reads JSON as a dataclass without guessing: no unknown keys, no text for numbers, no NaN."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    def read(value: Any) -> Any:
+        if is_dataclass(value):
+            return value
+        return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True, extra="forbid")
+
+    return PlainValidator(read, json_schema_input_type=kind)
+
+
+def whole(value: Any) -> Any:
+    """JSON knows one kind of number: 3.0 is 3. Lists are gone through at once, since prompts are long."""
+    if isinstance(value, list):
+        return [whole(v) if type(v) is float else v for v in value]
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+Whole = BeforeValidator(whole)
+Int = Annotated[int, Whole]
+Number = Annotated[int, Field(ge=0, lt=2**31), Whole]
+Token = Annotated[int, Field(ge=0, lt=2**31)]
+Ids = Annotated[list[Token], Whole]
+Drawn = Annotated[Sampling, exactly(Sampling)]
 
 
 class Said(BaseModel):
     """Base of bodies: unknown fields and numbers that are none are refused."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class OpenBody(Said):
@@ -30,10 +56,10 @@ class OpenBody(Said):
 
     session: Name
     prompt_ids: Ids
-    sampling: Sampling
-    seed: Seed
+    sampling: Drawn
+    seed: Int
     client: Annotated[str, Field(max_length=128)] = ""
-    compaction: Compaction | None = None
+    compaction: Annotated[Compaction, exactly(Compaction)] | None = None
 
 
 class StepBody(Said):
@@ -42,10 +68,10 @@ class StepBody(Said):
     session: Name
     sequence: Number
     new_ids: Ids
-    max_tokens: Annotated[int, Field(lt=2**31)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, lt=2**31), Whole] | None = None
     whole: bool = False
-    sampling: Sampling | None = None
-    seed: Seed | None = None
+    sampling: Drawn | None = None
+    seed: Int | None = None
     deadline_s: Annotated[float, Field(gt=0.0)] | None = None
     stream: bool = False
 
@@ -55,8 +81,8 @@ class CompactBody(Said):
 
     session: Name
     sequence: Number
-    region: tuple[Number, Number] | None = None
-    settings: Settings | None = None
+    region: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None
+    settings: Annotated[Settings, exactly(Settings)] | None = None
 
 
 class ForkBody(Said):
@@ -64,7 +90,7 @@ class ForkBody(Said):
 
     session: Name
     branch: Name
-    seed: Seed
+    seed: Int
 
 
 class CloseBody(Said):

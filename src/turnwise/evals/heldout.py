@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from turnwise.agents.compaction import cache_figures
 from turnwise.agents.figures import reported, success
 from turnwise.evals.interval import wilson
 from turnwise.types import Trajectory
 
 
-def held_out(played: Sequence[Trajectory]) -> dict[str, float]:
+def held_out(played: Sequence[Trajectory], name: str = "eval") -> dict[str, float]:
     """Success with its interval, reward and length; an episode that failed counts as no success."""
     n = len(played)
     wins = sum(success(t) for t in played)
     low, high = wilson(wins, n)
-    return {
-        "eval/success": wins / max(n, 1),
-        "eval/low": low,
-        "eval/high": high,
-        "eval/n": float(n),
-        "eval/reward": sum(t.reward for t in played) / max(n, 1),
-        "eval/turns": sum(len(t.turns) for t in played) / max(n, 1),
-        "eval/errors": float(sum(t.error is not None for t in played)),
-        **{f"eval/env/{name}": mean for name, mean in reported(played).items()},
+    figures = {
+        "success": wins / max(n, 1),
+        "low": low,
+        "high": high,
+        "n": float(n),
+        "reward": sum(t.reward for t in played) / max(n, 1),
+        "turns": sum(len(t.turns) for t in played) / max(n, 1),
+        "errors": float(sum(t.error is not None for t in played)),
+        **{f"env/{said}": mean for said, mean in reported(played).items()},
+        **{key: value for key, value in cache_figures(played).items() if not key.startswith("time/")},
     }
+    return {f"{name}/{key}": value for key, value in figures.items()}

@@ -1,18 +1,22 @@
 """Is a model exact? Sample conversations in the engine, replay them in the trainer, compare log-probabilities.
 
-Each case differs in what is sampled (one turn, many, forks) and how it is replayed (alone, packed, as one tree).
+Each case differs in what is sampled (one turn, many, forks; with the whole cache or a compacted one) and how it is
+replayed (alone, packed, as one tree).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnwise.agents.compaction import fresh
 from turnwise.config.doctor import DoctorConfig
 from turnwise.engine import LocalEngine
 from turnwise.errors import ModelError
@@ -20,7 +24,8 @@ from turnwise.model import Policy
 from turnwise.rows import Row, pack
 from turnwise.train.step import score_row
 from turnwise.trees import merge
-from turnwise.types import Completion, Sampling, Session, Task, Trajectory, Turn
+from turnwise.types import Budget, Compaction, Completion, Sampling, Session, Settings, Task, Trajectory, Turn
+from turnwise.types import Turns as TurnRule
 
 SAID = (
     "You see a red ball 2 steps forward and 1 step left, and a wall 3 steps to the right. What do you do?",
@@ -30,53 +35,102 @@ SAID = (
 )
 """What an environment might say; every turn reads one of these."""
 
+SMALL = Settings(recent=4)
+"""Settings for regions of a few dozen tokens."""
+
 Differences = NDArray[np.float64]
 
 
+Memory = Callable[[Policy, DoctorConfig, int], Compaction]
+"""How the cache of the conversation of some number is compacted."""
+
+
 def examine(policy: Policy, config: DoctorConfig) -> list[dict[str, float | str]]:
-    """One line of figures a case: name, max_abs_diff, mean_abs_diff, tokens."""
-    return [{"name": name, **_figures(case(policy, config))} for name, case in CASES.items()]
+    """One line of figures a case: name, max_abs_diff, mean_abs_diff, tokens, events."""
+    return [{"name": name, **_figures(policy, case(policy, config))} for name, case in CASES.items()]
 
 
-def _figures(differences: Differences) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What was sampled, and the rows that hold it."""
+
+    talks: Sequence[Trajectory]
+    rows: Sequence[Row]
+
+
+Case = Callable[[Policy, DoctorConfig], Sampled]
+
+
+def _figures(policy: Policy, sampled: Sampled) -> dict[str, float]:
+    differences = _compare(policy, sampled.rows)
     return {
         "max_abs_diff": float(differences.max()),
         "mean_abs_diff": float(differences.mean()),
         "tokens": float(len(differences)),
+        "events": float(sum(len(list(fresh(talk.turns))) for talk in sampled.talks)),
     }
 
 
-def _plain(policy: Policy, config: DoctorConfig) -> Differences:
+def _plain(policy: Policy, config: DoctorConfig) -> Sampled:
     """One turn each, sampled together, replayed alone."""
-    return _alone(policy, _talks(policy, config.model_copy(update={"turns": 1})))
+    return _alone(_talks(policy, config.model_copy(update={"turns": 1})))
 
 
-def _turns(policy: Policy, config: DoctorConfig) -> Differences:
+def _turns(policy: Policy, config: DoctorConfig) -> Sampled:
     """Many turns each, replayed alone: the cache must have held exactly what was said."""
-    return _alone(policy, _talks(policy, config))
+    return _alone(_talks(policy, config))
 
 
-def _packed(policy: Policy, config: DoctorConfig) -> Differences:
+def _packed(policy: Policy, config: DoctorConfig, memory: Memory | None = None) -> Sampled:
     """Many turns each, replayed side by side in one row."""
-    talks = _talks(policy, config)
-    return _compare(policy, _rows([[talk] for talk in talks]))
+    talks = _talks(policy, config, memory)
+    return Sampled(talks, _rows([[talk] for talk in talks]))
 
 
-def _fork(policy: Policy, config: DoctorConfig) -> Differences:
+def _fork(policy: Policy, config: DoctorConfig, memory: Memory | None = None) -> Sampled:
     """Siblings that continue one conversation, some from a history whose tail was re-tokenised, replayed as a tree."""
-    return _compare(policy, _rows([asyncio.run(_siblings(policy, config))]))
+    talks = asyncio.run(_siblings(policy, config, memory))
+    return Sampled(talks, _rows([talks]))
 
 
-CASES: dict[str, Callable[[Policy, DoctorConfig], Differences]] = {
+def _compacted(memory: Memory) -> Case:
+    """Many turns each with a cache that is compacted on the way, replayed alone."""
+    return lambda policy, config: _alone(_talks(policy, config, memory))
+
+
+def _budget(policy: Policy, config: DoctorConfig, number: int, settings: Settings = SMALL) -> Compaction:
+    """One to four events: a little more than the longest first prompt fits, and some 40 columns go at a time."""
+    longest = max(len(_first(policy, n)) for n in range(config.sessions))
+    return Compaction(Budget(longest + config.max_tokens, 40, 8, 1 + number % 4), settings, protect=4)
+
+
+def _per_turn(policy: Policy, config: DoctorConfig, number: int) -> Compaction:  # noqa: ARG001 - the shape of a memory
+    return Compaction(TurnRule(number % 2), SMALL, protect=4)
+
+
+def _with(**how: Any) -> Memory:
+    settings = replace(SMALL, **how)
+    return lambda policy, config, number: _budget(policy, config, number, settings)
+
+
+CASES: dict[str, Case] = {
     "plain": _plain,
     "turns": _turns,
     "packed": _packed,
     "fork": _fork,
+    "budget": _compacted(_budget),
+    "budget_packed": partial(_packed, memory=_budget),
+    "budget_fork": partial(_fork, memory=_budget),
+    "per_turn": _compacted(_per_turn),
+    "evict": _compacted(_with(method="evict")),
+    "delete": _compacted(_with(method="delete", carry_ratio=0.1)),
+    "delete_reread": _compacted(_with(method="delete_reread", carry_head=2, carry_tail=6)),
+    "delete_fork": partial(_fork, memory=_with(method="delete")),
 }
 
 
-def _alone(policy: Policy, talks: Sequence[Trajectory]) -> Differences:
-    return np.concatenate([_compare(policy, _rows([[talk]])) for talk in talks])
+def _alone(talks: Sequence[Trajectory]) -> Sampled:
+    return Sampled(talks, [row for talk in talks for row in _rows([[talk]])])
 
 
 def _rows(trees: Sequence[Sequence[Trajectory]]) -> list[Row]:
@@ -97,19 +151,27 @@ def _compare(policy: Policy, rows: Sequence[Row]) -> Differences:
     return found
 
 
-def _talks(policy: Policy, config: DoctorConfig) -> list[Trajectory]:
+def _talks(policy: Policy, config: DoctorConfig, memory: Memory | None = None) -> list[Trajectory]:
     async def together() -> list[Trajectory]:
         engine = LocalEngine(policy)
-        return list(await asyncio.gather(*(_talk(engine, config, n) for n in range(config.sessions))))
+        return list(await asyncio.gather(*(_talk(engine, config, n, memory) for n in range(config.sessions))))
 
     return asyncio.run(together())
 
 
-async def _talk(engine: LocalEngine, config: DoctorConfig, number: int) -> Trajectory:
+def _first(policy: Policy, number: int) -> list[int]:
+    """What a conversation begins with."""
+    said = _said(policy)
+    return said[number % len(said)] * (1 + number % 3)
+
+
+async def _talk(engine: LocalEngine, config: DoctorConfig, number: int, memory: Memory | None) -> Trajectory:
     """One conversation; they differ in length and in sampling, so that the batch is ragged."""
     said, sampling = _said(engine.policy), _sampling(config, number)
     trajectory = Trajectory("doctor", Task(f"{number}"), number, 0, config.seed)
-    session = await engine.open(said[number % len(said)] * (1 + number % 3), sampling, seed=config.seed + number)
+    compaction = None if memory is None else memory(engine.policy, config, number)
+    first = _first(engine.policy, number)
+    session = await engine.open(first, sampling, seed=config.seed + number, compaction=compaction)
     for turn in range(config.turns):
         new = said[(number + turn) % len(said)] if turn else []
         trajectory.turns.append(await _step(engine, session, new, sampling))
@@ -117,11 +179,12 @@ async def _talk(engine: LocalEngine, config: DoctorConfig, number: int) -> Traje
     return trajectory
 
 
-async def _siblings(policy: Policy, config: DoctorConfig) -> list[Trajectory]:
+async def _siblings(policy: Policy, config: DoctorConfig, memory: Memory | None) -> list[Trajectory]:
     """Two turns in common; then each sibling goes on from a fork, every second one from a changed history."""
     engine, said = LocalEngine(policy), _said(policy)
     sampling = _sampling(config, 0)
-    root = await engine.open(said[0], sampling, seed=config.seed)
+    compaction = None if memory is None else memory(policy, config, 3)
+    root = await engine.open(said[0], sampling, seed=config.seed, compaction=compaction)
     shared = [await _step(engine, root, new, sampling) for new in ([], said[1])]
     found = []
     for number in range(config.sessions):
@@ -129,7 +192,7 @@ async def _siblings(policy: Policy, config: DoctorConfig) -> list[Trajectory]:
         if number % 2:
             drifted = [*root.ids[:-2], *said[3][:2]]
             await engine.close(session)
-            session = await engine.open(drifted, sampling, seed=config.seed + 100 + number)
+            session = await engine.open(drifted, sampling, seed=config.seed + 100 + number, compaction=compaction)
         turns = [await _step(engine, session, said[(number + t) % len(said)], sampling) for t in range(config.turns)]
         await engine.close(session)
         found.append(Trajectory("doctor", Task(f"{number}"), 0, number, config.seed, turns=[*shared, *turns]))
@@ -146,6 +209,7 @@ async def _step(engine: LocalEngine, session: Session, new: Sequence[int], sampl
         done.policy_versions,
         done.stop_reason,
         support=done.support,
+        events=done.events,
         temperature=sampling.temperature,
     )
 

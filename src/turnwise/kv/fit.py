@@ -29,11 +29,29 @@ def slot_map(
     """
     assert v_KMD.shape[:-1] == k_KMD.shape[:-1]
     q, k = (x.to(inner(x.dtype)) for x in (q_KND, k_KMD))
-    logits_KNM = scale * (q @ k.mT)
-    stay_KS = staying(keep_KT, inside, k.shape[-2])
-    mass_KNS = logits_KNM.gather(-1, _rows(stay_KS, q.shape[-2])).softmax(-1)
-    lost_KNM = logits_KNM.softmax(-1).scatter_add(-1, _rows(stay_KS, q.shape[-2]), -mass_KNS)
-    x_KNT = mass_KNS[..., : keep_KT.shape[-1]]
+    return linear(scale * (q @ k.mT), staying(keep_KT, inside, k.shape[-2]), keep_KT, ridge)
+
+
+def linear(
+    logits_KNM: Tensor,
+    stay_KM: Tensor,
+    keep_KT: Tensor,
+    ridge: float | Tensor,
+    asked_KN: Tensor | None = None,
+    made_KT: Tensor | None = None,
+) -> Tensor:
+    """The map of `slot_map` from logits, `stay` saying which columns are left.
+
+    Of events padded to one size, `asked` and `made` say which queries and slots there are; absent columns have logits
+    of -inf, and `ridge` is for the mean over padded slots.
+    """
+    mass_KNM = logits_KNM.masked_fill(~stay_KM[..., None, :], -torch.inf).softmax(-1)
+    lost_KNM = logits_KNM.softmax(-1) - mass_KNM
+    x_KNT = mass_KNM.gather(-1, _rows(keep_KT, logits_KNM.shape[-2]))
+    if asked_KN is not None:
+        x_KNT = x_KNT * asked_KN[..., None]
+    if made_KT is not None:
+        x_KNT = x_KNT * made_KT[..., None, :]
     mixed_KTM = solve(x_KNT, ridge, x_KNT.mT @ lost_KNM)
     return mixed_KTM.scatter_add(-1, keep_KT[..., None], mixed_KTM.new_ones(*keep_KT.shape, 1))
 
@@ -73,13 +91,13 @@ def _relative(off_KND: Tensor, full_KND: Tensor) -> Tensor:
 
 
 def staying(keep_KT: Tensor, inside: Region, columns: int) -> Tensor:
-    """The columns that are left: the kept ones, then all outside. keep [[2]], inside (1, 3) of 4: [[2, 0, 3]]."""
-    outside = torch.arange(columns, device=keep_KT.device)
-    outside = torch.cat([outside[: inside[0]], outside[inside[1] :]])
-    return torch.cat([keep_KT, outside.expand(*keep_KT.shape[:-1], -1)], -1)
+    """Which columns are left: the kept ones and all outside. keep [[2]], inside (1, 3) of 4: [[1, 0, 1, 1]]."""
+    stay_KM = torch.ones(*keep_KT.shape[:-1], columns, dtype=torch.bool, device=keep_KT.device)
+    stay_KM[..., inside[0] : inside[1]] = False
+    return stay_KM.scatter(-1, keep_KT, True)
 
 
-def solve(x_KNT: Tensor, ridge: float, right_KTC: Tensor) -> Tensor:
+def solve(x_KNT: Tensor, ridge: float | Tensor, right_KTC: Tensor) -> Tensor:
     """(X'X + lam I)^-1 right by Cholesky, lam = ridge * trace(X'X) / t + 1e-12: never an unregularised fit."""
     gram_KTT = x_KNT.mT @ x_KNT
     diagonal_KT = gram_KTT.diagonal(dim1=-2, dim2=-1)

@@ -21,6 +21,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from turnwise.errors import ModelError
 from turnwise.model.pieces import attend_pieces, pieces
+from turnwise.model.slots import Slots
 
 NAME = "turnwise"
 
@@ -28,14 +29,26 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """(layer, q_BHTD, k_BKTD, v_BKTD, scale) -> out_BHTD"""
 
 
-def row_attention(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
-    """Attention over one row [1, T]: key j is visible to query i when j <= i < visible_until[j]."""
-    return _flex(visible_until, device) if device.type == "cuda" else _by_piece(visible_until)
+def row_attention(visible_until: NDArray[np.int32], device: torch.device, slots: Slots | None = None) -> Attend:
+    """Attention over one row [1, T]: key j is visible to query i when j <= i < visible_until[j].
+
+    With `slots`, keys and values get the columns that events made, each visible from its birth to its death.
+    """
+    deaths = visible_until if slots is None else slots.columns.death
+    births = np.arange(len(deaths), dtype=np.int32) if slots is None else slots.columns.birth
+    over = _flex(births, deaths, len(visible_until), device) if device.type == "cuda" else _by_piece(births, deaths)
+    if slots is None:
+        return over
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        return over(layer, q, *slots(layer, q, k, v, scale), scale)
+
+    return attend
 
 
-def _by_piece(visible_until: NDArray[np.int32]) -> Attend:
+def _by_piece(births: NDArray[np.int32], deaths: NDArray[np.int32]) -> Attend:
     """Exact attention that costs what is visible, in as few plain calls as the row has stretches."""
-    plan = pieces(visible_until)
+    plan = pieces(deaths, births=births)
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         return attend_pieces(q, k, v, plan, scale)
@@ -43,15 +56,17 @@ def _by_piece(visible_until: NDArray[np.int32]) -> Attend:
     return attend
 
 
-def flex_mask(visible_until: Tensor) -> Any:
-    """The FlexAttention block mask of a row."""
+def flex_mask(deaths: Tensor, births: Tensor | None = None, tokens: int | None = None) -> Any:
+    """The FlexAttention block mask of a row: columns from birth to death, those of the tokens first."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:  # noqa: ARG001 - FlexAttention's signature
-        return (j <= i) & (i < visible_until[j])
+    born = torch.arange(len(deaths), device=deaths.device) if births is None else births
 
-    length = len(visible_until)
-    return create_block_mask(visible, None, None, length, length, device=str(visible_until.device))
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:  # noqa: ARG001 - FlexAttention's signature
+        return (born[j] <= i) & (i < deaths[j])
+
+    length = len(deaths) if tokens is None else tokens
+    return create_block_mask(visible, None, None, length, len(deaths), device=str(deaths.device))
 
 
 FLEX_BLOCK = 128
@@ -65,19 +80,41 @@ def flex_padded(visible_until: NDArray[np.int32]) -> NDArray[np.int32]:
     return np.concatenate([visible_until, ends])
 
 
-def _flex(visible_until: NDArray[np.int32], device: torch.device) -> Attend:
-    """The same interval as a FlexAttention mask; compiled, since the eager form is a slow reference."""
-    whole = flex_padded(visible_until)
-    mask = flex_mask(torch.from_numpy(whole).to(device))
-    length, extra = len(visible_until), len(whole) - len(visible_until)
+def flex_columns(
+    births: NDArray[np.int32], deaths: NDArray[np.int32], tokens: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Births and deaths with the columns of tokens, then those that events made, each filled up to whole blocks.
+
+    In blocks of 4, three tokens and a slot born at 2: births 0 1 2 3, 2 0 0 0 and deaths 3 3 3 4, 3 0 0 0.
+    """
+    whole = flex_padded(deaths[:tokens])
+    never = np.zeros(-(len(deaths) - tokens) % FLEX_BLOCK, np.int32)
+    born = np.concatenate([np.arange(len(whole), dtype=np.int32), births[tokens:], never])
+    return born, np.concatenate([whole, deaths[tokens:], never])
+
+
+def _flex(births: NDArray[np.int32], deaths: NDArray[np.int32], tokens: int, device: torch.device) -> Attend:
+    """The same intervals as a FlexAttention mask; compiled, since the eager form is a slow reference."""
+    born, dead = flex_columns(births, deaths, tokens)
+    extra, never = -tokens % FLEX_BLOCK, -(len(deaths) - tokens) % FLEX_BLOCK
+    mask = flex_mask(torch.from_numpy(dead).to(device), torch.from_numpy(born).to(device), tokens + extra)
     kernel = _compiled_flex()
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        q, k, v = (pad(x, (0, 0, 0, extra)) for x in (q, k, v))
+        q = pad(q, (0, 0, 0, extra))
+        k, v = (_blocks(x, tokens, extra, never) for x in (k, v))
         out = kernel(q, k, v, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
-        return out[:, :, :length]
+        return out[:, :, :tokens]
 
     return attend
+
+
+def _blocks(x_1KCD: Tensor, tokens: int, extra: int, never: int) -> Tensor:
+    """Columns of tokens, then those that events made, each filled up to whole blocks."""
+    if x_1KCD.shape[2] == tokens:
+        return pad(x_1KCD, (0, 0, 0, extra))
+    parts = x_1KCD[:, :, :tokens], x_1KCD[:, :, tokens:]
+    return torch.cat([pad(parts[0], (0, 0, 0, extra)), pad(parts[1], (0, 0, 0, never))], 2)
 
 
 _flex_kernel: Callable[..., Tensor] | None = None

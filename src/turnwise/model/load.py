@@ -44,6 +44,17 @@ class Policy:
         """The longest sequence the model was made for."""
         return int(self.model.config.get_text_config().max_position_embeddings)
 
+    @property
+    def inv_freq(self) -> Tensor:
+        """How fast each pair of numbers of a query turns with its position; compaction turns queries by it."""
+        found: Tensor | None = getattr(getattr(self.model.base_model, "rotary_emb", None), "inv_freq", None)
+        if found is None:
+            raise ModelError(
+                f"found {type(self.model).__name__}, whose positions are not rotary; expected a rotary model, so that "
+                "its cache can be compacted"
+            )
+        return found
+
     def hidden(self, ids_BT: Tensor, positions_BT: Tensor, attend: Any = None) -> Tensor:
         """Last hidden states [B, T, W]."""
         out = self.model.base_model(input_ids=ids_BT, position_ids=positions_BT, use_cache=False, attend=attend)

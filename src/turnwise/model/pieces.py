@@ -40,13 +40,20 @@ class Piece:
     mask: Tensor | None = None
 
 
-def pieces(visible_until: NDArray[np.int32], window: int = WINDOW) -> list[Piece]:
+def pieces(
+    visible_until: NDArray[np.int32], window: int = WINDOW, births: NDArray[np.int32] | None = None
+) -> list[Piece]:
     """A row's pieces, their queries' first tokens ascending.
 
     A prefix of 200 with branches of 100 and 90, visible_until [390] * 200 + [300] * 100 + [390] * 90: queries 0..390
-    over columns 0..200, 200..300 over 200..300 and 300..390 over 300..390, all causal.
+    over columns 0..200, 200..300 over 200..300 and 300..390 over 300..390, all causal. Columns born at another token
+    than their own number come behind those of the tokens: born at 4 and 4, visible until 9, queries 4..9 see both.
     """
-    found: list[Piece] = []
+    if births is not None:
+        tokens = int((births == np.arange(len(births))).cumprod().sum())
+        found = pieces(visible_until[:tokens], window) + _born(births, visible_until, tokens)
+        return sorted(found, key=lambda p: p.start)
+    found = []
     for start, end in _windows(visible_until, window):
         if (visible_until[start:end] == visible_until[start]).all():
             found.append(Piece(start, int(visible_until[start]), start, end, causal=True))
@@ -59,7 +66,14 @@ def pieces(visible_until: NDArray[np.int32], window: int = WINDOW) -> list[Piece
     return found
 
 
-def _runs(visible_until: NDArray[np.int32]) -> list[tuple[int, int]]:
+def _born(births: NDArray[np.int32], deaths: NDArray[np.int32], tokens: int) -> list[Piece]:
+    """Neighbouring columns behind the tokens' that live equally long."""
+    span = births[tokens:].astype(np.int64) << 32 | deaths[tokens:]
+    runs = [(tokens + a, tokens + b) for a, b in _runs(span)] if len(span) else []
+    return [Piece(int(births[a]), int(deaths[a]), a, b) for a, b in runs]
+
+
+def _runs(visible_until: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:
     """Stretches of equal values: [4, 4, 2] gives (0, 2), (2, 3)."""
     borders = [0, *(np.flatnonzero(np.diff(visible_until)) + 1).tolist(), len(visible_until)]
     return list(pairwise(borders))

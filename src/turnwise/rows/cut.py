@@ -15,8 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from turnwise.kv.columns import visible_until
 from turnwise.trees import Tree
-from turnwise.types import Echo, Entries, Ids, TurnPath
+from turnwise.types import Echo, Entries, Ids, Strike, TurnPath
 
 LOST = "dropped/over_budget/right"
 SPLIT = "over_budget/trees_split"
@@ -57,8 +58,11 @@ def _borders(positions: Ids, budget: int) -> list[tuple[int, int]]:
 
 
 def _rows(tree: Tree, first: int, end: int, budget: int) -> Ids:
-    """The tree's rows a piece is made of: those that `first` can see, and its own, as deep as the budget."""
-    rows = np.concatenate([np.flatnonzero(tree.visible_until[:first] > first), np.arange(first, end)]).astype(np.int32)
+    """The tree's rows a piece is made of: the path to `first`, and its own, as deep as the budget.
+
+    What an event took belongs to the path: slots were made of it.
+    """
+    rows = np.concatenate([np.flatnonzero(tree.ends[:first] > first), np.arange(first, end)]).astype(np.int32)
     return rows[tree.positions[rows] < budget]
 
 
@@ -68,16 +72,25 @@ def _piece(tree: Tree, rows: Ids, first: int, end: int) -> Tree:
     owned = _turn([t.trajectory for t in turns], [t.turn for t in turns])
     mine = tree.entries.take(_owned(tree.entries, owned, rows))
     echo = tree.echo.take(_owned(tree.echo, owned, rows))
-    positions, until = tree.positions[rows], np.searchsorted(rows, tree.visible_until[rows]).astype(np.int32)
+    positions, ends = tree.positions[rows], _placed(rows, tree.ends[rows])
+    strikes = tuple(_struck(s, rows) for s in tree.strikes if s.at in rows)
     return Tree(
         tree.ids[rows],
         positions,
-        until,
+        visible_until(ends, strikes),
         replace(mine, at=_placed(rows, mine.at), source=_placed(rows, mine.source)),
-        _branches(positions, until),
+        _branches(positions, ends),
         tuple(_moved(t, rows) for t in turns),
         replace(echo, at=_placed(rows, echo.at), source=_placed(rows, echo.source)),
+        ends if strikes else None,
+        strikes,
     )
+
+
+def _struck(strike: Strike, rows: Ids) -> Strike:
+    """A strike among `rows`."""
+    at, until = _placed(rows, np.array([strike.at, strike.until])).tolist()
+    return Strike(at, until, strike.event)
 
 
 def _owned(x: Entries | Echo, turns: NDArray[np.int64], rows: Ids) -> NDArray[np.bool_]:
@@ -97,7 +110,7 @@ def _placed(rows: Ids, wanted: Ids) -> Ids:
 def _moved(turn: TurnPath, rows: Ids) -> TurnPath:
     """A turn's path among `rows`; what of it is cut lies at its end."""
     spans = _placed(rows, turn.spans.ravel()).reshape(-1, 2)
-    return TurnPath(turn.trajectory, turn.turn, spans[spans[:, 0] < spans[:, 1]])
+    return replace(turn, spans=spans[spans[:, 0] < spans[:, 1]])
 
 
 def _branches(positions: Ids, until: Ids) -> int:

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnwise.rows.cost import COST, Cost
 from turnwise.rows.cut import LOST, REPEATED, SPLIT, cut
 from turnwise.trees import Tree
-from turnwise.types import Echo, Entries, Floats, Ids, TurnPath
+from turnwise.types import Echo, Entries, Floats, Ids, Strike, TurnPath
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one forward pass reads: trees one after the other. Arrays [N]; `entries`, `turns`, `echo` point into it."""
+    """What one forward pass reads: trees one after the other. Arrays [N]; `entries`, `turns`, `echo` point into it.
+
+    `branch_ends` holds where the branch of each token ends; None where no event struck and `visible_until` says it.
+    """
 
     ids: Ids
     positions: Ids
@@ -24,9 +28,28 @@ class Row:
     entries: Entries
     turns: tuple[TurnPath, ...]
     echo: Echo = field(default_factory=Echo.none)
+    branch_ends: Ids | None = None
+    strikes: tuple[Strike, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def ends(self) -> Ids:
+        """Where the branch of each token ends, whatever struck it."""
+        return self.visible_until if self.branch_ends is None else self.branch_ends
+
+    @property
+    def struck(self) -> NDArray[np.bool_]:
+        """Which tokens were computed after an event."""
+        found = np.zeros(len(self), np.bool_)
+        for strike in self.strikes:
+            found[strike.at : strike.until] = True
+        return found
+
+    def whole(self) -> Row:
+        """The same text as nothing had ever been taken from its cache."""
+        return replace(self, visible_until=self.ends, branch_ends=None, strikes=())
 
 
 def weigh(tree: Tree, advantage: Floats) -> tuple[Tree, int]:
@@ -114,4 +137,6 @@ def _row(trees: Sequence[Tree]) -> Row:
         Entries.join([replace(t.entries, at=t.entries.at + s, source=t.entries.source + s) for t, s in pairs]),
         tuple(turn.moved(int(s)) for t, s in pairs for turn in t.turns),
         Echo.join([t.echo.moved(int(s)) for t, s in pairs]),
+        np.concatenate([t.ends + s for t, s in pairs]).astype(np.int32) if any(t.strikes for t in trees) else None,
+        tuple(strike.moved(int(s)) for t, s in pairs for strike in t.strikes),
     )

@@ -32,11 +32,12 @@ def columns(trajectory: Trajectory) -> tuple[Columns, list[Ids]]:
     second turn's path is 0 1 3 4.
     """
     trees = merge([trajectory])
-    paths: list[Ids] = [np.zeros(0, np.int32)] * len(trajectory.turns)
+    paths: list[Ids] = [np.zeros(len(t.ids), np.int32) for t in trajectory.turns]
     parts, rows, branches = [], 0, 0
     for tree in trees:
         for path in tree.turns:
-            paths[path.turn] = path.at + np.int32(rows)
+            own = int(path.first > 0)  # what a path behind an event begins with, stands on the one before it
+            paths[path.turn][path.index[own:]] = path.at[own:] + np.int32(rows)
         parts.append(_tree(tree, trajectory.turns))
         parts[-1]["branch"] += branches
         rows, branches = rows + len(tree), int(parts[-1]["branch"].max()) + 1
@@ -54,13 +55,14 @@ def _tree(tree: Tree, turns: Sequence[Turn]) -> Columns:
 
 
 def _first_read(tree: Tree) -> tuple[Ids, Ids]:
-    """The turn that sampled a token or else was the first to read it, and the token's place in that turn."""
-    turn, offset = np.zeros(len(tree), np.int32), np.zeros(len(tree), np.int32)
+    """The turn that sampled a token or else was the first to read it, and the token's place in that turn; -1 for what
+    was read again after an event."""
+    turn, offset = np.full(len(tree), tree.turns[0].turn, np.int32), np.full(len(tree), -1, np.int32)
     for path in reversed(tree.turns):
-        turn[path.at], offset[path.at] = path.turn, np.arange(len(path))
+        turn[path.at], offset[path.at] = path.turn, path.index
     for path in tree.turns:
-        own = tree.entries.at[tree.entries.turn == path.turn]
-        turn[own], offset[own] = path.turn, np.searchsorted(path.at, own)
+        own = np.intersect1d(tree.entries.at[tree.entries.turn == path.turn], path.at)
+        turn[own], offset[own] = path.turn, path.index[np.searchsorted(path.at, own)]
     return turn, offset
 
 
@@ -88,7 +90,7 @@ def _writers(turn: Ids, offset: Ids, turns: Sequence[Turn]) -> Columns:
     role, tool = np.full(len(turn), None, object), np.full(len(turn), None, object)
     for number in np.unique(turn):
         known, size = turns[number].attribution, len(turns[number].prompt_ids)
-        read = np.flatnonzero((turn == number) & (offset < size))
+        read = np.flatnonzero((turn == number) & (offset >= 0) & (offset < size))
         said = np.flatnonzero((turn == number) & (offset >= size))
         role[said], body[said] = "assistant", 1
         if known is not None:
@@ -151,6 +153,6 @@ def _places(seen: Seen, at: Ids, turn: Ids, number: int, paths: Sequence[Ids]) -
     found = np.zeros(len(at), np.int32)
     for path in seen.row.turns:
         if path.trajectory == number:
-            own = turn == path.turn
-            found[own] = paths[path.turn][np.searchsorted(path.at, at[own])]
+            own = (turn == path.turn) & np.isin(at, path.at)
+            found[own] = paths[path.turn][path.index[np.searchsorted(path.at, at[own])]]
     return found

@@ -19,7 +19,7 @@ from turnwise.runs import events
 from turnwise.types import Attribution, Break, BreakKind, Ids, Support, Turn, TurnStop, shared
 
 NONE = np.zeros(0, np.int32)
-ARRAYS = ("prompt_ids", "completion_ids", "logprobs", "policy_versions", "support_ids", "support_offsets")
+ARRAYS = ("prompt_ids", "completion_ids", "logprobs", "policy_versions", "support_ids", "support_offsets", "injected")
 PLAIN = ("agent", "prompt_shared", "stop_reason", "temperature", "reward", "metrics", "events_shared", "events")
 NO_NAMES = Attribution(NONE, np.zeros(0, np.int8), (), ())
 
@@ -43,6 +43,7 @@ def pack(trajectories: Sequence[Sequence[Turn]]) -> pa.ListArray:
         "metrics": pa.array([list(t.metrics.items()) for t in turns], pa.map_(pa.string(), pa.float64())),
         "support_ids": _lists([t.support.ids if t.support else None for t in turns], np.int32),
         "support_offsets": _lists([t.support.offsets if t.support else None for t in turns], np.int32),
+        "injected": _lists([None if t.injected is None else t.injected.astype(np.int8) for t in turns], np.int8),
         "attribution": _pack_attributions(turns, before),
         **_pack_events(turns, before),
         "prefix": _pack_prefixes(turns),
@@ -156,6 +157,7 @@ def _rows(column: pa.StructArray) -> Iterator[dict[str, Any]]:
         "prefix": column.field("prefix").to_pylist(),
         "attributed": names.is_valid().to_pylist(),
         "supported": column.field("support_offsets").is_valid().to_pylist(),
+        "told": column.field("injected").is_valid().to_pylist(),
     }
     for row in zip(*values.values(), strict=True):
         yield dict(zip(values, row, strict=True))
@@ -186,6 +188,7 @@ def _turn(row: dict[str, Any], before: Turn | None) -> Turn:
         reward=row["reward"],
         metrics=dict(row["metrics"]),
         prefix=None if row["prefix"] is None else break_of(row["prefix"]),
+        injected=row["injected"].astype(np.bool_) if row["told"] else None,
     )
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
+from turnwise.engine.wire import Whole
 from turnwise.serve.bodies import Body
 from turnwise.serve.problem import ERRORS, Problem, documented
 from turnwise.serve.server import of
@@ -40,7 +41,7 @@ class WeightsBody(Body):
     """Where the weights are: a folder that `publish` writes to, or one in Hugging Face layout."""
 
     folder: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
-    version: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    version: Annotated[int, Field(ge=0, lt=2**31), Whole] | None = None
     """Of published versions the one to take, by default the newest; of a plain folder the version it is from now on."""
 
 
@@ -55,10 +56,12 @@ class State(BaseModel):
 async def update_weights(body: WeightsBody, request: Request) -> State:
     """Load weights at a token border while sessions are live; tokens sampled from then on carry the version."""
     server, folder = of(request), Path(body.folder)
-    if (folder / "config.json").is_file() and body.version is not None:
-        version, place = body.version, folder
-    else:
-        version, place = files.receive(folder, body.version)
+    try:
+        plain = body.version is not None and (folder / "config.json").is_file()
+        version, place = (body.version or 0, folder) if plain else files.receive(folder, body.version)
+    except (OSError, ValueError) as error:
+        mend = "Change 'folder'."
+        raise Problem(400, f"{body.folder[:80]!r} ({error})"[:200], "a folder that can be read", mend) from error
     await server.engine.load(place, version)
     return _state(request)
 

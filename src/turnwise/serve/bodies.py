@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Header
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from turnwise.serve.problem import Problem
+from turnwise.engine.wire import Int, Name, Token, Whole
 from turnwise.serve.server import Server
 from turnwise.types import Sampling
 
@@ -23,17 +23,28 @@ def _warm(temperature: float) -> float:
     return temperature
 
 
-Token = Annotated[int, Field(ge=0, lt=2**31)]
-Tokens = Annotated[list[Token], Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1), Whole]
+Tokens = Annotated[list[Token], Field(min_length=1), Whole]
 Temperature = Annotated[float, Field(ge=0.0, le=100.0), AfterValidator(_warm)]
 TopP = Annotated[float, Field(ge=1e-6, le=1.0)]
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
-Name = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
 Neutral = Annotated[float, Field(ge=0.0, le=0.0)]
 One = Annotated[float, Field(ge=1.0, le=1.0)]
 SessionId = Annotated[Name | None, Header(alias="X-Session-ID", description="Makes the request one of a session.")]
-Nought = Annotated[int, Field(ge=0, le=0)]
+Nought = Annotated[int, Field(ge=0, le=0), Whole]
+
+
+Biases = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Annotated[float, Field(ge=-100.0, le=100.0)]],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "patternProperties": {"^[0-9]{1,9}$": {"type": "number", "minimum": -100, "maximum": 100}},
+            "additionalProperties": False,
+        }
+    ),
+]
+"""Token ids, as text, to what is added to their logits."""
 
 
 class Body(BaseModel):
@@ -47,13 +58,13 @@ class Drawn(Body):
 
     temperature: Temperature | None = None
     top_p: TopP | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1), Whole] | None = None
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    seed: Seed | None = None
+    seed: Int | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
-    stop_token_ids: Annotated[list[Token], Field(max_length=256)] | None = None
+    stop_token_ids: Annotated[list[Token], Field(max_length=256), Whole] | None = None
     ignore_eos: bool = False
-    logit_bias: dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]] | None = None
+    logit_bias: Biases | None = None
     frequency_penalty: Neutral | None = None
     presence_penalty: Neutral | None = None
     repetition_penalty: One | None = None
@@ -78,22 +89,9 @@ def sampling(body: Drawn, server: Server, *, max_tokens: int | None, top: int, e
         min_p=body.min_p or 0.0,
         stop_ids=tuple(dict.fromkeys([*own, *(body.stop_token_ids or ())])),
         stop=body.stops,
-        logit_bias=_bias(body.logit_bias),
+        logit_bias=tuple((int(token), bias) for token, bias in (body.logit_bias or {}).items()),
         top_logprobs=top,
     )
-
-
-def _bias(given: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
-    for key in given or {}:
-        if not (key.isascii() and key.isdigit() and len(key) < 10):
-            raise Problem(
-                422,
-                f"{key[:40]!r} as a key of 'logit_bias'",
-                "token ids, as text",
-                "Change 'logit_bias'.",
-                param="logit_bias",
-            )
-    return tuple((int(key), bias) for key, bias in (given or {}).items())
 
 
 class Unused(Body):
@@ -106,14 +104,13 @@ class Unused(Body):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
-    priority: int | None = None
+    priority: Int | None = None
 
 
 class StreamOptions(Body):
     """What a stream says beside its tokens."""
 
     include_usage: bool = False
-    continuous_usage_stats: Literal[False] | None = None
 
 
 class Usage(BaseModel):

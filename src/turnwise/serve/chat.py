@@ -11,12 +11,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from turnwise.engine.wire import Whole
 from turnwise.serve import logprobs
 from turnwise.serve.ask import begin, finish, render, together
 from turnwise.serve.bodies import (
     MOST_CHOICES,
     MOST_TOP,
     Drawn,
+    Positive,
     SessionId,
     StreamOptions,
     Unused,
@@ -64,15 +66,15 @@ class ChatBody(Drawn, Unused):
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), Whole] | None = None
     tools: list[ChatTool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), Whole] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False

@@ -10,13 +10,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
+from turnwise.engine.wire import Ids, Name, Whole
 from turnwise.errors import TooLong
-from turnwise.serve.bodies import Body, Name, Token
+from turnwise.serve.bodies import Body, Positive
 from turnwise.serve.compaction import (
     CompactAnswer,
     CreateBody,
     GenerateBody,
-    Positive,
     SessionAnswer,
     answer,
     sampling,
@@ -34,12 +34,12 @@ class StepBody(Body):
     """What a conversation goes on with. A step sent twice under one `sequence` (0, 1, 2, ...) runs once."""
 
     session_id: Name
-    new_token_ids: list[Token] = []
+    new_token_ids: Ids = []
     max_response_tokens: Positive | None = None
     """Longest response; null is what the session was created with."""
     trigger_compact: bool = False
     """Compact the cache before the new tokens are read."""
-    sequence: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    sequence: Annotated[int, Field(ge=0, lt=2**31), Whole] | None = None
 
 
 class SessionState(BaseModel):

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from turnwise.serve.bodies import Body, Name, Seed, Temperature, Token, Tokens, TopP
+from turnwise.engine.wire import Int, Name, Token, Whole
+from turnwise.serve.bodies import Body, Temperature, Tokens, TopP
 from turnwise.serve.server import Server
 from turnwise.types import Budget, Compaction, Completion, Event, Notice, Sampling, Segments, Settings, Turns
 
-Positive = Annotated[int, Field(ge=1, lt=2**31)]
+Positive = Annotated[int, Field(ge=1, lt=2**31), Whole]
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Mode = Literal["attention_matching", "markovian"]
@@ -33,8 +34,8 @@ class Compacting(Body):
     query_source: Source = "own"
     """Whose queries the kept values are fitted to."""
     top_p: TopP = 0.95
-    seed: Seed | None = None
-    stop_token_ids: Annotated[list[Token], Field(max_length=256)] | None = None
+    seed: Int | None = None
+    stop_token_ids: Annotated[list[Token], Field(max_length=256), Whole] | None = None
     """Tokens that end a response; null takes the renderer's."""
 
 
@@ -45,7 +46,7 @@ class GenerateBody(Compacting):
     """With segments: prompt and response together are no longer than this."""
     max_tokens_per_segment: Positive | None = None
     """With segments: tokens between two compactions; null shares what is left of `max_seq_len` out evenly."""
-    n_compacts: Annotated[int, Field(ge=0, le=1024)] | None = None
+    n_compacts: Annotated[int, Field(ge=0, le=1024), Whole] | None = None
     """With segments: how many compactions, by default 3; the response has one segment more."""
     max_kv_len: Positive | None = None
     """With a budget: the cache is compacted when it would pass this."""
@@ -57,7 +58,7 @@ class GenerateBody(Compacting):
     inject_budget_message: bool = False
     """Tell the model how many tokens are left, in user messages that nobody sampled."""
     budget_message_template: Annotated[str, Field(min_length=1, max_length=1000)] = Notice().template
-    inject_budget_every: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    inject_budget_every: Annotated[int, Field(ge=0, lt=2**31), Whole] = 0
     """Tokens between two such messages; 0 is one after each compaction."""
 
     @model_validator(mode="after")
@@ -108,7 +109,7 @@ class CreateBody(Compacting):
     """The cache is compacted when it would pass this; null never."""
     max_response_tokens: Positive = 512
     compact_target_ratio: Ratio = 0.25
-    n_protect_turns: Annotated[int, Field(ge=-1, lt=2**31)] = -1
+    n_protect_turns: Annotated[int, Field(ge=-1, lt=2**31), Whole] = -1
     """From 0 on: compact after each complete response all turns but the last so many; turns the budget off."""
     temperature: Temperature = 0.6
 

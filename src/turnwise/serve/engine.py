@@ -86,9 +86,10 @@ async def compact(body: CompactBody, request: Request) -> Compacted:
     """Compact the cache of a session now."""
     server = of(request)
     held = server.sessions.get(body.session)
+    region = None if body.region is None else (body.region[0], body.region[1])
 
     async def run() -> Event | None:
-        return await server.engine.compact(held.live, body.region, body.settings)
+        return await server.engine.compact(held.live, region, body.settings)
 
     with server.admit(), server.sessions.use(held):
         event: Event | None = await server.attend(request, held.steps.once(body.sequence, body, run))

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from turnwise.engine.wire import Int, Whole
 from turnwise.serve import logprobs
 from turnwise.serve.ask import begin, finish, together
 from turnwise.serve.bodies import (
@@ -21,6 +22,7 @@ from turnwise.serve.bodies import (
     MOST_TOP,
     Body,
     Drawn,
+    Positive,
     SessionId,
     StreamOptions,
     Tokens,
@@ -39,9 +41,9 @@ router = APIRouter(tags=["tokens"])
 class SamplingParams(Drawn):
     """vLLM's sampling parameters. Stop tokens are those given: nothing is added."""
 
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
-    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    max_tokens: Positive | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), Whole] = 1
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), Whole] | None = None
     prompt_logprobs: None = None
     detokenize: bool | None = None
 
@@ -57,7 +59,7 @@ class GenerateBody(Body):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     cache_salt: str | None = None
-    priority: int | None = None
+    priority: Int | None = None
     features: None = None
     kv_transfer_params: None = None
 

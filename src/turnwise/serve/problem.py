@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -28,7 +29,7 @@ RETRY = {"Retry-After": "1"}
 """How soon what had no room may come again, in seconds."""
 ERRORS = (400, 404, 405, 408, 409, 413, 422, 429, 499, 500, 503)
 """What a route that samples may answer beside 200."""
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 """For OpenAPI: with `stream` the answer is server-sent events."""
 
 
@@ -166,7 +167,8 @@ def _field(errors: Sequence[Any]) -> Problem:
     more = f" {len(errors) - 1} more fields are wrong too." if len(errors) > 1 else ""
     plain = {"extra_forbidden": "no such field", "missing": "a value"}
     expected = plain.get(first["type"]) or _lower(str(first["msg"]))
-    return Problem(422, f"{found} in {place!r}", expected, f"Change {place!r}.{more}", param=place)
+    status = 400 if first["type"] == "value_error" else 422
+    return Problem(status, f"{found} in {place!r}", expected, f"Change {place!r}.{more}", param=place)
 
 
 def _lower(text: str) -> str:
@@ -179,11 +181,20 @@ def _route(request: Request, error: HTTPException) -> Problem:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Problem(404, where, "a route of this server", "GET /openapi.json lists them.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        return Problem(405, where, allowed, "GET /openapi.json lists the routes.", headers=error.headers)
+        allowed = ", ".join(sorted(_methods(request)))
+        return Problem(405, where, allowed, "GET /openapi.json lists the routes.", headers={"Allow": allowed})
     return Problem(
         error.status_code, f"{where}: {error.detail}"[:LONGEST], "a body that can be read", "Change the request."
     )
+
+
+def _methods(request: Request) -> set[str]:
+    """Every method that some route has for this path; a path that is spelled out goes before one with a name in it."""
+    paths: dict[str, Any] = request.app.openapi()["paths"]
+    here = request.url.path
+    patterns = {path: re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in paths}
+    found = [here] if here in paths else [path for path in paths if re.fullmatch(patterns[path], here)]
+    return {method.upper() for path in found for method in paths[path]} or {"GET"}
 
 
 def _phrase(status: int) -> str:

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
+from turnwise.engine.wire import Whole
 from turnwise.serve.ask import render, together
-from turnwise.serve.bodies import Drawn, Usage, sampling
+from turnwise.serve.bodies import Drawn, Positive, Usage, sampling
 from turnwise.serve.chat import ChatMessage
 from turnwise.serve.problem import ERRORS, documented
 from turnwise.serve.reply import Reply
@@ -38,10 +39,10 @@ class RsaBody(Drawn):
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     model: str | None = None
-    n: Annotated[int, Field(ge=1, le=64)] = 16
-    k: Annotated[int, Field(ge=1, le=64)] = 4
-    rounds: Annotated[int, Field(ge=0, le=32)] = 10
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=64), Whole] = 16
+    k: Annotated[int, Field(ge=1, le=64), Whole] = 4
+    rounds: Annotated[int, Field(ge=0, le=32), Whole] = 10
+    max_tokens: Positive | None = None
     choose: Literal["majority", "random"] = "majority"
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from turnwise.config.run import TinyConfig
 from turnwise.config.serve import ServeConfig
 from turnwise.engine import LocalEngine
+from turnwise.engine.limits import Limits
 from turnwise.errors import ConfigError
 from turnwise.model import Policy, load, tiny
 from turnwise.serve.app import make
@@ -37,7 +38,7 @@ def run(config: ServeConfig) -> int:
     policy = model(config)
     name = config.name or (Path(config.model).name if Path(config.model).is_dir() else config.model)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
-    app = make(LocalEngine(policy), renderer, policy.tokenizer, name, config, policy.context)
+    app = make(LocalEngine(policy, limits(config)), renderer, policy.tokenizer, name, config, policy.context)
     grace = int(config.grace_s + SETTLE_S) + 1
     settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=grace, backlog=2048)
     host, port = listening.getsockname()[:2]
@@ -46,6 +47,16 @@ def run(config: ServeConfig) -> int:
     server: Server = app.state.server
     print(f"turnwise serve: stopped after {server.meters.total():.0f} requests", flush=True)
     return 0
+
+
+def limits(config: ServeConfig) -> Limits:
+    """Of the engine; it computes in a thread, so that requests are answered meanwhile."""
+    return Limits(
+        max_cache_bytes=config.max_cache_mb * 2**20 or None,
+        max_client_sessions=config.max_client_sessions or None,
+        max_running=config.max_running,
+        threaded=True,
+    )
 
 
 def model(config: ServeConfig) -> Policy:

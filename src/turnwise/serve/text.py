@@ -11,12 +11,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from turnwise.engine.wire import Whole
 from turnwise.serve import logprobs
 from turnwise.serve.ask import begin, finish, together
 from turnwise.serve.bodies import (
     MOST_CHOICES,
     MOST_TOP,
     Drawn,
+    Positive,
     SessionId,
     StreamOptions,
     Tokens,
@@ -48,9 +50,9 @@ class TextBody(Drawn, Unused):
 
     prompt: Prompt
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    max_tokens: Positive | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), Whole] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), Whole] | None = None
     echo: bool | None = None
     suffix: None = None
     stream: bool | None = None

@@ -86,14 +86,16 @@ class Dialogue:
         self._owner, self._body = _compose(past, _owners(bridged), _bodies(bridged))
         return bridged
 
-    def reply(self, completion_ids: Sequence[int]) -> Message:
-        """The sampled tokens as an assistant message, which is appended; the tokens themselves stay as they are.
+    def reply(self, completion_ids: Sequence[int], injected: NDArray[np.bool_] | None = None) -> Message:
+        """The sampled tokens as an assistant message, which is appended; the tokens themselves stay as they are. Those
+        that were `injected` are no part of the message.
 
         Tool calls that cannot be read stand under "failed_calls", each with its status, raw text and name.
         """
         assert len(self.prompt_ids), "reply before add: nothing was read"
         ids = [int(i) for i in completion_ids]
-        parsed = self.renderer.parse_response(ids, tools=self.tools, prompt_ids=self.prompt_ids.tolist())
+        own = ids if injected is None else [i for i, told in zip(ids, injected.tolist(), strict=True) if not told]
+        parsed = self.renderer.parse_response(own, tools=self.tools, prompt_ids=self.prompt_ids.tolist())
         message: Message = {"role": "assistant", "content": parsed.content}
         if parsed.reasoning_content is not None:
             message["reasoning_content"] = parsed.reasoning_content

@@ -31,7 +31,8 @@ def judge(rows: Sequence[Row], judges: Judges) -> list[Row]:
 
 def _judged(row: Row, judges: Judges) -> Row:
     asked = {"start_logp": judges.start, "ref_logp": judges.reference, "teacher_logp": judges.teacher}
-    said: dict[str, Any] = {name: _logp(policy, row) for name, policy in asked.items() if policy is not None}
+    rows = {"teacher_logp": row.whole()}  # a teacher has its own layers: it reads what there was to read
+    said: dict[str, Any] = {name: _logp(p, rows.get(name, row)) for name, p in asked.items() if p is not None}
     return replace(row, entries=replace(row.entries, **said)) if said else row
 
 

@@ -7,14 +7,15 @@ from torch import Tensor
 
 from turnwise.losses import Result
 from turnwise.model import Scores
+from turnwise.rows import Row
 from turnwise.train.tally import Tally
-from turnwise.types import Entries, Floats
+from turnwise.types import Floats
 
 
 @torch.no_grad()
-def observe(e: Entries, scores: Scores, loss: Tensor, result: Result, version: int, tally: Tally) -> None:
+def observe(row: Row, scores: Scores, loss: Tensor, result: Result, version: int, tally: Tally) -> None:
     """`policy/entropy` and `policy/confidence` are of the distribution at temperature 1; ratios are as sampled."""
-    n = len(e)
+    e, n = row.entries, len(row.entries)
     shift_E = scores.logp_E - torch.from_numpy(e.sampler_logp).to(scores.logp_E.device)
     kl_E = _k3(shift_E)
     sums = {name: marks.sum() for name, marks in result.marks.items()}
@@ -22,7 +23,7 @@ def observe(e: Entries, scores: Scores, loss: Tensor, result: Result, version: i
     tally.add(n, {"policy/approx_kl": kl_E.sum()})
     tally.add_logs(n, {"policy/confidence": scores.plain_logp_E.sum()})
     tally.high("policy/ratio_max", float(shift_E.max().exp()))
-    _mismatch(torch.from_numpy(e.version == version).to(shift_E.device), shift_E, kl_E, tally)
+    _mismatch(row, torch.from_numpy(e.version == version).to(shift_E.device), shift_E, kl_E, tally)
     tally.add(n, {"staleness/mean": torch.tensor(float((version - e.version).sum()))})
     tally.high("staleness/max", float((version - e.version).max()))
     if e.ref_logp is not None:
@@ -44,11 +45,17 @@ def each(scores: Scores, result: Result) -> dict[str, Floats]:
     return {name: values.detach().float().cpu().numpy() for name, values in (found | marks).items()}
 
 
-def _mismatch(same_E: Tensor, shift_E: Tensor, kl_E: Tensor, tally: Tally) -> None:
-    """Only where sampler and trainer had the same weights, so that it should be 0."""
-    if bool(same_E.any()):
-        tally.add(int(same_E.sum()), {"mismatch/kl": kl_E[same_E].sum()})
-        tally.high("mismatch/max", float(shift_E[same_E].abs().max()))
+def _mismatch(row: Row, same_E: Tensor, shift_E: Tensor, kl_E: Tensor, tally: Tally) -> None:
+    """Only where sampler and trainer had the same weights, so that it should be 0; apart for tokens foretold before and
+    after the first event, if there is one."""
+    stretches = {"": same_E}
+    if row.strikes:
+        after_E = torch.from_numpy(row.struck[row.entries.source]).to(same_E.device)
+        stretches |= {"_before": same_E & ~after_E, "_after": same_E & after_E}
+    for name, own_E in stretches.items():
+        if bool(own_E.any()):
+            tally.add(int(own_E.sum()), {f"mismatch/kl{name}": kl_E[own_E].sum()})
+            tally.high(f"mismatch/max{name}", float(shift_E[own_E].abs().max()))
 
 
 def _k3(shift_E: Tensor) -> Tensor:

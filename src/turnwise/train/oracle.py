@@ -103,11 +103,14 @@ def told(trajectory: Trajectory) -> list[Message]:
 
 
 def _replies(row: Row) -> Iterator[tuple[tuple[int, int], NDArray[np.intp], Ids]]:
-    """The row's entries reply by reply: whose turn, which entries, and how many tokens stand before each."""
+    """The row's entries reply by reply: whose turn, which entries, and which of the turn's tokens each is."""
     e = row.entries
-    for who, turn in np.unique(np.stack([e.trajectory, e.turn]), axis=1).T.tolist():
-        mine = np.flatnonzero((e.trajectory == who) & (e.turn == turn))
-        yield (who, turn), mine, row.positions[e.at[mine]]
+    for path in row.turns:
+        at = path.at
+        own = (e.trajectory == path.trajectory) & (e.turn == path.turn)
+        mine = np.flatnonzero(own & np.isin(e.at, at[int(path.first > 0) :]))
+        if len(mine):
+            yield (path.trajectory, path.turn), mine, path.index[np.searchsorted(at, e.at[mine])]
 
 
 def _behind(context: Ids, trajectory: Trajectory) -> Trajectory:

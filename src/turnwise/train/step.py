@@ -21,6 +21,7 @@ from turnwise.losses import Loss
 from turnwise.model import Policy, Scores, row_attention, score
 from turnwise.model.logp import Read
 from turnwise.model.logp import Support as TokenSupport
+from turnwise.model.slots import Gradient, Slots
 from turnwise.rows import Row, Seen
 from turnwise.train.echo import echo_loss
 from turnwise.train.numbers import numbers
@@ -33,11 +34,19 @@ from turnwise.types import Echo, Ids, Support
 class Trainer:
     """Owns the optimizer and counts its steps: `version` is the policy version that sampled tokens carry."""
 
-    def __init__(self, policy: Policy, config: TrainConfig, loss: Loss, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: TrainConfig,
+        loss: Loss,
+        options: Options | None = None,
+        gradient: Gradient = "map",
+    ) -> None:
         self.policy = policy
         self.config = config
         self.loss = loss
         self.options = options or Options()
+        self.gradient = gradient
         self.version = 0
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
@@ -90,7 +99,7 @@ class Trainer:
 
     def _loss(self, row: Row, counts: Counts, tally: Tally, seen: list[Seen] | None) -> Tensor:
         """The row's share of the update's loss; each of its two sums is divided by its own number of tokens."""
-        scores = score_row(self.policy, row, row.echo)
+        scores = score_row(self.policy, row, row.echo, self.gradient)
         parts = []
         if len(row.entries):
             parts.append(self._rl(row, scores, tally, seen) / counts.entries)
@@ -106,7 +115,7 @@ class Trainer:
         loss = result.loss - add.entropy * scores.entropy_E.sum() if add.entropy else result.loss
         if add.reference_kl:
             loss = loss + add.reference_kl * reference_kl(scores.logp_E, e)
-        observe(e, scores, loss, result, self.version, tally)
+        observe(row, scores, loss, result, self.version, tally)
         if seen is not None:
             seen.append(Seen(row, each(scores, result)))
         return loss
@@ -126,11 +135,15 @@ class Counts(NamedTuple):
     echo: int
 
 
-def score_row(policy: Policy, row: Row, echo: Echo | None = None) -> Scores:
-    """Log-probability and entropy of every entry's token, in one forward pass over the row; of `echo` too if asked."""
+def score_row(policy: Policy, row: Row, echo: Echo | None = None, gradient: Gradient = "map") -> Scores:
+    """Log-probability and entropy of every entry's token, in one forward pass over the row; of `echo` too if asked.
+
+    Events are replayed; `gradient` says what flows through them.
+    """
     device = policy.device
     ids_N, positions_N = (_long(x, device) for x in (row.ids, row.positions))
-    attend = row_attention(row.visible_until, device)
+    slots = Slots(row.ends, row.strikes, row.positions, policy.inv_freq, gradient) if row.strikes else None
+    attend = row_attention(row.visible_until, device, slots)
     hidden_NW = policy.hidden(ids_N[None], positions_N[None], attend)[0]
     e = row.entries
     return score(

@@ -17,7 +17,7 @@ from turnwise.config.echo import EchoConfig
 from turnwise.trees.allow import Allow, allow
 from turnwise.trees.merge import Tree, merge
 from turnwise.trees.why import REASONS, Why, Whys, reading
-from turnwise.types import Echo, Floats, Ids, Names, Trajectory, Turn
+from turnwise.types import Echo, Floats, Ids, Names, Trajectory, Turn, TurnPath
 
 Bools = NDArray[np.bool_]
 
@@ -83,9 +83,9 @@ def attach(tree: Tree, choice: Choice) -> tuple[Tree, int]:
     for path in tree.turns:
         picked = choice.picked.get((path.trajectory, path.turn))
         if picked is not None:
-            at = path.at
-            parts.append(_echo(at, picked, path.trajectory, path.turn))
-            replaced.append(_who(path.trajectory, at[picked.replaced]))
+            parts.append(_echo(path, picked))
+            own = picked.replaced[(picked.replaced >= path.first) & (picked.replaced < path.first + len(path))]
+            replaced.append(_who(path.trajectory, path.at[own - path.first]))
     echo, e = Echo.join(parts), tree.entries
     kept = ~np.isin(_who(e.trajectory, e.at), np.concatenate(replaced))
     echo = echo.take(np.argsort(echo.source, kind="stable"))
@@ -96,17 +96,20 @@ def _who(trajectory: Ids | int, at: Ids) -> NDArray[np.int64]:
     return np.int64(trajectory) << 32 | at.astype(np.int64)
 
 
-def _echo(at: Ids, picked: Picked, trajectory: int, turn: int) -> Echo:
-    whose, of = (np.full(len(picked.index), n, np.int32) for n in (trajectory, turn))
+def _echo(path: TurnPath, picked: Picked) -> Echo:
+    """What echoes on a path; its first token is foretold by none of it."""
+    here = (picked.index > path.first) & (picked.index < path.first + len(path))
+    at, index = path.at, picked.index[here] - path.first
+    whose, of = (np.full(len(index), n, np.int32) for n in (path.trajectory, path.turn))
     return Echo(
-        at=at[picked.index],
-        source=at[picked.index - 1],
-        alpha=picked.alpha,
-        weight=picked.alpha.copy(),
+        at=at[index],
+        source=at[index - 1],
+        alpha=picked.alpha[here],
+        weight=picked.alpha[here].copy(),
         trajectory=whose,
         turn=of,
-        role=picked.role,
-        tool=picked.tool,
+        role=picked.role[here],
+        tool=picked.tool[here],
     )
 
 
@@ -139,11 +142,13 @@ def _choose_in_group(members: Sequence[Trajectory], numbers: Sequence[int], rule
 def _places(trees: Sequence[Tree]) -> tuple[dict[tuple[int, int], Ids], int]:
     """For each turn, the number of each of its tokens among those of all trees; and how many there are."""
     starts = np.cumsum([0, *map(len, trees)])
-    places = {
-        (path.trajectory, path.turn): path.at + np.int32(start)
-        for tree, start in zip(trees, starts, strict=False)
-        for path in tree.turns
-    }
+    places: dict[tuple[int, int], Ids] = {}
+    found = [
+        (path, path.at + np.int32(start)) for tree, start in zip(trees, starts, strict=False) for path in tree.turns
+    ]
+    for path, at in sorted(found, key=lambda one: one[0].first):
+        before = places.get((path.trajectory, path.turn), at[:0])
+        places[path.trajectory, path.turn] = np.concatenate([before, at[len(before) - path.first :]])
     return places, int(starts[-1])
 
 
@@ -151,8 +156,9 @@ def _picked(turn: Turn, index: Ids, sampled: Bools, config: EchoConfig) -> Picke
     """Who wrote the tokens at `index`, and what they weigh; `sampled` tokens that echo anywhere leave RL."""
     a, prompt = turn.attribution, len(turn.prompt_ids)
     assert a is not None, "checked before anything was picked"
-    writer = np.append(a.message, np.full(len(turn.completion_ids), len(a.roles)))[index]
-    roles, tools = [*a.roles, "assistant"], [*(tool or "" for tool in a.tools), ""]
+    told = np.zeros(len(turn.completion_ids), np.int32) if turn.injected is None else turn.injected
+    writer = np.append(a.message, len(a.roles) + told)[index]
+    roles, tools = [*a.roles, "assistant", "user"], [*(tool or "" for tool in a.tools), "", ""]
     alphas = [config.roles[r].alpha if r in config.roles else 0.0 for r in roles]
     named = [tool if role == "tool" else "" for role, tool in zip(roles, tools, strict=True)]
     replaced = prompt + np.flatnonzero(sampled) if config.assistant else np.zeros(0)

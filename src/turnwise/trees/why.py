@@ -94,8 +94,15 @@ def _of_turn(
         if key in known and not answer:
             _mark(why, body, known[key])
         new[key] = known.get(key, again)
-    sampled = len(turn.completion_ids) - max(start - prompt, 0)
-    return np.append(why, np.full(sampled, Why.ECHOES if config.assistant else Why.NONE, np.int8)), new
+    return np.append(why, _of_completion(turn, config)[max(start - prompt, 0) :]), new
+
+
+def _of_completion(turn: Turn, config: EchoConfig) -> Whys:
+    """The policy's own tokens, and notices among them, which are a user's."""
+    why = np.full(len(turn.completion_ids), Why.ECHOES if config.assistant else Why.NONE, np.int8)
+    if turn.injected is not None:
+        why[turn.injected] = Why.ECHOES if config.user else Why.ROLE_OFF
+    return why
 
 
 def _mark(why: Whys, where: Mask, reason: Why) -> None:

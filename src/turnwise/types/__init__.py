@@ -6,7 +6,7 @@ C completion tokens.
 
 from turnwise.types.arrays import Floats, Ids, Names, shared
 from turnwise.types.chat import ECHO_ROLES, Message, Tool
-from turnwise.types.compaction import Budget, Compaction, Event, Notice, Rule, Segments, Settings, Turns, count
+from turnwise.types.compaction import Budget, Compaction, Event, Notice, Rule, Segments, Settings, Strike, Turns, count
 from turnwise.types.entries import Echo, Entries, TurnPath
 from turnwise.types.episode import EpisodeStop, Observation, Task, Trajectory
 from turnwise.types.protocols import Engine, Env, Session
@@ -40,6 +40,7 @@ __all__ = [
     "Segments",
     "Session",
     "Settings",
+    "Strike",
     "Support",
     "Task",
     "Tool",

@@ -145,3 +145,19 @@ class Event:
 
     def __hash__(self) -> int:
         return hash((*self._key(), self.kept.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """An event in a tree or row: tokens [at, until) were computed after it, the first of them at row `at`.
+
+    `event.at` and `event.queries` count along the path from the tree's root, which passes over other branches.
+    """
+
+    at: int
+    until: int
+    event: Event
+
+    def moved(self, by: int) -> Strike:
+        """The same strike in a row where its tree begins at `by`."""
+        return Strike(self.at + by, self.until + by, self.event)

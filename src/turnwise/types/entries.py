@@ -111,23 +111,33 @@ class TurnPath:
 
     A turn whose last token lies on another branch: spans [[0, 2], [5, 6]], at [0, 1, 5]. A path shorter than its turn
     was cut; what remains is its beginning.
+
+    A turn whose text was read again after an event has a path in each of the trees that makes. Spans of a later one
+    begin with so many tokens read `again`; then comes the turn's token `first`, which is context there.
     """
 
     trajectory: int
     turn: int
     spans: Ids
+    first: int = 0
+    again: int = 0
 
     def __len__(self) -> int:
-        return int((self.spans[:, 1] - self.spans[:, 0]).sum())
+        return max(int((self.spans[:, 1] - self.spans[:, 0]).sum()) - self.again, 0)
 
     @property
     def at(self) -> Ids:
-        """The index of every token."""
+        """The row of every token of the turn."""
         lengths = self.spans[:, 1] - self.spans[:, 0]
         before = np.cumsum(lengths, dtype=np.int32) - lengths
         at: Ids = np.arange(lengths.sum(), dtype=np.int32) + np.repeat(self.spans[:, 0] - before, lengths)
-        return at
+        return at[self.again :]
+
+    @property
+    def index(self) -> Ids:
+        """Which token of the turn each of them is."""
+        return np.arange(self.first, self.first + len(self), dtype=np.int32)
 
     def moved(self, by: int) -> TurnPath:
         """The same path in a row where the tree begins at `by`."""
-        return TurnPath(self.trajectory, self.turn, self.spans + np.int32(by))
+        return replace(self, spans=self.spans + np.int32(by))

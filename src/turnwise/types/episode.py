@@ -72,4 +72,4 @@ class Trajectory:
 
     @property
     def sampled_tokens(self) -> int:
-        return sum(len(t.completion_ids) for t in self.turns)
+        return sum(t.sampled_tokens for t in self.turns)

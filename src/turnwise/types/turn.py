@@ -109,3 +109,8 @@ class Turn:
     def ids(self) -> Ids:
         """Prompt and completion."""
         return np.concatenate([self.prompt_ids, self.completion_ids])
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens of the completion that the policy drew."""
+        return len(self.completion_ids) - (0 if self.injected is None else int(self.injected.sum()))
