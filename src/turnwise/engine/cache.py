@@ -23,6 +23,7 @@ FEW = 64
 """Feeds of more tokens are attended alone: padding others to them would cost more than a call."""
 
 FEW_ROWS = 32
+"""Queries of a head up to which keys times queries is the faster way round."""
 
 RUN_NUMBERS = 2**24
 """Logits a run may have in one layer."""
@@ -207,5 +208,5 @@ def _made(
         token = slice(int(starts[0]), int(starts[-1]) + 1)
         return _Run(pool, feeds[0].extent, longest, feeds[0].biased, torch.empty(0), mask, token, torch.empty(0))
     pad_BQ = np.where(real_BQ, starts[:, None] + np.arange(real_BQ.shape[1]), starts[:, None])
-    pad, token, real = (torch.from_numpy(x).to(device) for x in (pad_BQ, pad_BQ[real_BQ], real_BQ))
-    return _Run(pool, feeds[0].extent, longest, feeds[0].biased, pad, mask, token, real)
+    pad, tokens_M, real = (torch.from_numpy(x).to(device) for x in (pad_BQ, pad_BQ[real_BQ], real_BQ))
+    return _Run(pool, feeds[0].extent, longest, feeds[0].biased, pad, mask, tokens_M, real)

@@ -7,12 +7,13 @@ not ours. What comes in is a folder in Hugging Face layout and how to serve it.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,12 +123,8 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """vLLM ends its own processes when asked; what is left of its session after that is killed."""
     process.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(20)
-    except subprocess.TimeoutExpired:
-        pass
-    try:
-        os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        pass
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()

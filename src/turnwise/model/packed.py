@@ -31,8 +31,8 @@ class Packing:
     """Linear layers that are given one input, as one product."""
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
-        self.weights = [linear.weight for linear in linears]
-        self.biases = [linear.bias for linear in linears if linear.bias is not None]
+        self.weights: list[Tensor] = [linear.weight for linear in linears]
+        self.biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
         self.state: list[tuple[int, int]] = []
         self.packed: Tensor | None = None
         self.bias: Tensor | None = None
