@@ -21,7 +21,10 @@ from turnwise.types import Sampling
 PROMPT = [504, 2365, 282, 4649, 314]
 
 
-def stepped(engine, *, sampling=Sampling(temperature=0.0, max_tokens=8, top_logprobs=3), close=True):
+GREEDY = Sampling(temperature=0.0, max_tokens=8, top_logprobs=3)
+
+
+def stepped(engine, *, sampling=GREEDY, close=True):
     async def run():
         session = await engine.open(PROMPT, sampling, seed=3)
         said = await engine.step(session, [])
@@ -86,7 +89,7 @@ def test_a_server_that_does_not_start_says_its_last_words(tmp_path):
 
 def test_a_process_that_does_not_listen_is_ended_with_all_its_children():
     child = "import subprocess, time; subprocess.Popen(['sleep', '60']); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", child], process_group=0)
     _end(process)
     assert process.poll() is not None
 

@@ -101,7 +101,7 @@ def _start(server: Server, log: Path) -> tuple[subprocess.Popen[bytes], str]:
         port = found.getsockname()[1]
     with log.open("wb") as said:
         process = subprocess.Popen(
-            server.words(port), env=server.environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            server.words(port), env=server.environment, stdout=said, stderr=subprocess.STDOUT, process_group=0
         )
     return process, f"http://127.0.0.1:{port}"
 
@@ -121,7 +121,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """vLLM ends its own processes when asked; what is left of its session after that is killed."""
+    """vLLM ends its own processes when asked; what is left of its group after that is killed."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(20)

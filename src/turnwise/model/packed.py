@@ -33,6 +33,8 @@ class Packing:
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self.weights: list[Tensor] = [linear.weight for linear in linears]
         self.biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+        self.watched = [*self.weights, *self.biases]
+        self.widths = [linear.out_features for linear in linears]
         self.state: list[tuple[int, int]] = []
         self.packed: Tensor | None = None
         self.bias: Tensor | None = None
@@ -41,15 +43,17 @@ class Packing:
 
     def part(self, x: Tensor, number: int) -> Tensor:
         """What one of the layers makes of x: the first that is asked computes for all."""
+        if len(self.widths) == 1:
+            return self._all(x)
         if self.given is not x:
-            self.given, self.parts = x, list(self._all(x).split([len(w) for w in self.weights], -1))
+            self.given, self.parts = x, list(self._all(x).split_with_sizes(self.widths, -1))
         out = self.parts[number]
         if number == len(self.parts) - 1:
             self.given, self.parts = None, []
         return out
 
     def _all(self, x: Tensor) -> Tensor:
-        if self.state != [(w.data_ptr(), w._version) for w in (*self.weights, *self.biases)]:
+        if self.state != [(w.data_ptr(), w._version) for w in self.watched]:
             self._renew()
         single = x.numel() == x.shape[-1]
         rows = x.expand(2, *x.shape) if single else x  # one row alone would be summed in another order
@@ -58,7 +62,7 @@ class Packing:
 
     @torch.no_grad()
     def _renew(self) -> None:
-        self.state = [(w.data_ptr(), w._version) for w in (*self.weights, *self.biases)]
+        self.state = [(w.data_ptr(), w._version) for w in self.watched]
         self.packed = _pack(torch.cat(self.weights) if len(self.weights) > 1 else self.weights[0].detach(), ROWS)
         self.bias = torch.cat(self.biases) if self.biases else None
 
