@@ -28,6 +28,8 @@ FIGURES = ("tok_s", "tok_s_min", "tok_s_max", "peak_mb")
 """Of each: sampled tokens a second, the reading of prompts included, and memory (not of vLLM's server)."""
 Dtype = Literal["float32", "bfloat16"]
 SUFFIX: Mapping[str, str] = {"float32": "", "bfloat16": "_bf16"}
+CONTEXT = 2048
+"""vLLM's contexts are multiples of this: it compiles anew for every other one."""
 CONVERSATIONS = "conversations"
 
 
@@ -141,7 +143,8 @@ def _server(o: Options, model: str, dtype: Dtype, folder: Path, say: Callable[[s
     python = Path(o.vllm) / "bin" / "python"
     if not python.is_file():
         say(f"found no vLLM in {o.vllm}, so it is not measured: `make test-vllm` builds it")
-    context = o.turns * (o.read + o.written) + o.prompt + o.tokens + 1
+    longest = max(o.turns * (o.read + o.written), o.prompt + o.tokens) + 1
+    context = -(-longest // CONTEXT) * CONTEXT
     settings = Server(Path(_folder(model)), str(python), dtype, context, threads=o.threads or os.cpu_count() or 1)
     with serving(settings, folder / f"vllm-{dtype}.log") if python.is_file() else nullcontext() as url:
         yield url
