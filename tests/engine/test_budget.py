@@ -51,7 +51,9 @@ def test_what_could_never_fit_is_too_long_and_the_engine_goes_on() -> None:
     async def run() -> None:
         engine = LocalEngine(MODEL, Limits(max_cache_tokens=128))
         session = await engine.open(prompt(0, 100), OPEN, seed=0)
-        with pytest.raises(TooLong, match=r"found 100 tokens to read and 50 to sample; .* holds, 128"):
+        with pytest.raises(
+            TooLong, match=r"found 100 tokens to read and 50 to sample, which take 150 columns; .* holds, 128"
+        ):
             await engine.step(session, [], 50)
         assert len((await engine.step(session, [], 28)).ids) > 0
 

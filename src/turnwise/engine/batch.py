@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turnwise.engine.cache import CacheAttention, Feed
+from turnwise.engine.cache import FEW, CacheAttention, Feed
 from turnwise.engine.pool import Pool
 from turnwise.engine.request import Request
 from turnwise.engine.sample import NOTHING, Draws, draw, uniforms
@@ -59,8 +59,9 @@ def shares(lefts: Sequence[int], room: int) -> list[int]:
 
 def plan(requests: Sequence[Request], chunk: int, mixed: int) -> list[tuple[Request, int]]:
     """Requests that decode read all they have; the others share `chunk` tokens, or `mixed` beside any that decode."""
-    decoding = [(r, r.session.left) for r in requests if r.ids]
-    reading = [r for r in requests if not r.ids]
+    able = [r for r in requests if r.session.left > 0]
+    decoding = [(r, r.session.left) for r in able if r.ids and r.session.left <= FEW]
+    reading = [r for r in able if not r.ids or r.session.left > FEW]
     given = shares([r.session.left for r in reading], mixed if decoding else chunk)
     return decoding + [(r, n) for r, n in zip(reading, given, strict=True) if n]
 

@@ -11,22 +11,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from turnwise.engine import sample
+from turnwise.engine import ask, sample
 from turnwise.engine.limits import Limits
-from turnwise.engine.pool import Pool, Shape
+from turnwise.engine.pool import Pool
 from turnwise.engine.request import Request
 from turnwise.engine.room import Room
 from turnwise.engine.schedule import Schedule
 from turnwise.engine.session import Before, LocalSession
+from turnwise.engine.shape import seen
 from turnwise.engine.stops import StopStrings
+from turnwise.engine.strikes import Strikes, Write
 from turnwise.engine.trie import trie
 from turnwise.errors import EngineError, EngineFull, SessionGone, TooLong
+from turnwise.kv import trigger
 from turnwise.model import Policy, parameters, reload
-from turnwise.model.attention import causal
-from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings
+from turnwise.types import Budget, Compaction, Completion, Event, Listener, Sampling, Session, Settings, TurnStop
 
 COUNTS = (
     "tokens_read",
@@ -39,20 +40,27 @@ COUNTS = (
     "evicted",
     "expired",
     "queued",
+    "events",
+    "events_repeated",
+    "columns_freed",
+    "tokens_injected",
 )
 
 
 class LocalEngine:
     """Implements types.Engine over a policy in this process."""
 
-    def __init__(self, policy: Policy, limits: Limits | None = None) -> None:
+    def __init__(self, policy: Policy, limits: Limits | None = None, write_notice: Write | None = None) -> None:
+        """`write_notice` makes tokens of a notice's text, where sessions are opened with notices."""
         self.policy = policy
         self.limits = limits = limits or Limits()
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
-        pool = Pool.of(_shape(policy), limits.max_cache_bytes, limits.max_cache_tokens)
+        shape, rotary = seen(policy)
+        pool = Pool.of(shape, limits.max_cache_bytes, limits.max_cache_tokens)
         self.room = Room(pool, self.counts, limits.query_every)
+        self.strikes = Strikes(pool, rotary, limits.query_every, self.counts, write_notice)
         mixed = limits.mixed(parameters(policy.model), policy.device.type)
-        self.schedule = Schedule(policy, self.room, limits, mixed, self.counts)
+        self.schedule = Schedule(policy, self.room, limits, self.strikes, mixed, self.counts)
         self.schedule.go.set()
         if limits.threaded:
             self.schedule.thread = ThreadPoolExecutor(1, "turnwise-engine")
@@ -71,11 +79,12 @@ class LocalEngine:
         client: str = "",
         compaction: Compaction | None = None,
     ) -> LocalSession:
-        if compaction is not None:
-            raise EngineError("found compaction, which this engine cannot do yet; open the session without")
         ids = self._known(prompt_ids)
         self._check(sampling)
-        return self._hold(LocalSession(sampling, seed % 2**64, list(ids), client))
+        if compaction is not None:
+            self.strikes.check(compaction)
+        capture = compaction is not None and self.strikes.captures(compaction.settings)
+        return self._hold(LocalSession(sampling, seed % 2**64, list(ids), client, compaction, capture))
 
     def _hold(self, session: LocalSession) -> LocalSession:
         """Take a session in, if limits allow another."""
@@ -112,42 +121,46 @@ class LocalEngine:
             ids = [*held.ids[:kept], *(new[kept:] if whole else new)]
             asked = (sampling or held.sampling).max_tokens if max_tokens is None else max_tokens
             limit = self._limit(held, len(ids), asked)
-            self.schedule.welcome()
-            before = Before.of(held, kept)
-            self._rewind(held, ids, min(kept, len(ids) - 1))
-            held.reseed(sampling, seed)
+            before = Before(held, kept)
             try:
+                if not held.rewind(ids, kept):
+                    self.room.forget(held)
+                held.reseed(sampling, seed)
                 return await self._sampled(held, limit, deadline, listen)
-            except asyncio.CancelledError:
-                if not before.restore(held):  # nobody has seen these tokens
+            except (asyncio.CancelledError, TooLong, EngineFull):
+                if not before.restore():  # nobody has seen these tokens
                     self.room.forget(held)
                 raise
 
-    def _rewind(self, session: LocalSession, ids: list[int], kept: int) -> None:
-        """Give a session other tokens, of which its cache may keep the first."""
-        session.ids, session.reached = ids, min(session.reached, kept)
-        session.events = [event for event in session.events if event.at <= kept]
-        if session.cache and not (session.cache.struck <= len(session.events) and session.cache.cut(kept)):
-            self.room.forget(session)
-
     async def compact(
-        self,
-        session: Session,
-        region: tuple[int, int] | None = None,  # noqa: ARG002
-        settings: Settings | None = None,  # noqa: ARG002
+        self, session: Session, region: tuple[int, int] | None = None, settings: Settings | None = None
     ) -> Event | None:
-        self._own(session)
-        raise EngineError("found a call for compaction, which this engine cannot do yet")
+        held = self._own(session)
+        async with held.turn:
+            self._own(session)
+            how = settings or (held.compaction.settings if held.compaction else Settings())
+            self.strikes.check_settings(how)
+            now = ask.held(held, max(len(held.ids) - 1, 0))
+            region = trigger.asked(now, *(region or (min(now.protected, now.columns), now.columns)))
+            if region is None or how.slots(region[1] - region[0]) >= region[1] - region[0]:
+                return None
+            before = Before(held, len(held.ids))
+            if self.strikes.captures(how) and not held.capture:
+                held.capture = True
+                self.room.forget(held)
+            try:
+                said = await self._run(held, 0, float("inf"), region=region, settings=how, ending=TurnStop.LENGTH)
+            except (asyncio.CancelledError, TooLong, EngineFull):
+                if not before.restore():
+                    self.room.forget(held)
+                raise
+            return said.events[-1]
 
     async def fork(self, session: Session, *, seed: int) -> LocalSession:
         held = self._own(session)
         async with held.turn:
             self._own(session)
-            branch = LocalSession(
-                held.sampling, seed % 2**64, list(held.ids), held.client, held.compaction, held.capture
-            )
-            branch.events, branch.reached = list(held.events), held.reached
-            self._hold(branch)
+            branch = self._hold(held.branch(seed))
             async with self.schedule.border:
                 self.room.whole(held, branch)
             return branch
@@ -232,15 +245,14 @@ class LocalEngine:
         """How many tokens may be sampled after so many, at most `limit`."""
         if tokens < 1 or limit < 1:
             raise EngineError(f"found {tokens} tokens to read and max_tokens {limit}; expected at least 1")
-        if tokens >= self.policy.context:
-            raise TooLong(f"found {tokens} tokens to read; expected fewer than the model's {self.policy.context}")
-        limit = min(limit, self.policy.context - tokens)
-        if not self.room.holds(session, tokens + limit):
-            raise TooLong(
-                f"found {tokens} tokens to read and {limit} to sample; expected together at most what the cache "
-                f"holds, {self.room.pool.columns}"
-            )
-        return limit
+        positions, context = tokens - session.shift, self.policy.context
+        if positions >= context:
+            raise TooLong(f"found {positions} tokens to read; expected fewer than the model's {context}")
+        rule = session.compaction.rule if session.compaction else None
+        again = session.compaction is not None and session.compaction.settings.method == ask.REREAD
+        if again and isinstance(rule, Budget) and rule.max_events is None and rule.max_kv_tokens < context:
+            return limit  # positions begin anew before they reach the context's end
+        return min(limit, context - positions)
 
     def _own(self, session: Session) -> LocalSession:
         if isinstance(session, LocalSession) and session in self.room.sessions:
@@ -250,25 +262,19 @@ class LocalEngine:
         raise SessionGone(f"found a session this engine does not hold ({why}); open a new one")
 
     async def _sampled(self, session: LocalSession, limit: int, deadline: float, listen: Listener | None) -> Completion:
-        """Queue a request and wait for it."""
-        stop, done = session.sampling.stop, asyncio.get_running_loop().create_future()
+        stop = session.sampling.stop
         stops = StopStrings(self.policy.tokenizer, stop) if stop else None
-        request = Request(session, limit, len(session.ids) + limit, done, deadline, listen, stops)
-        self.schedule.submit(request)
-        completion: Completion = await done
-        return completion
+        return await self._run(session, limit, deadline, listen=listen, stops=stops)
 
-
-@torch.inference_mode()
-def _shape(policy: Policy) -> Shape:
-    """What the model writes for a token, seen in a forward pass of one."""
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def spy(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-        seen.append((q, k))
-        return causal(layer, q, k, v, scale)
-
-    zero = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
-    policy.hidden(zero, zero, spy)
-    q, k = seen[0]
-    return Shape(len(seen), k.shape[1], q.shape[1] // k.shape[1], k.shape[3], k.dtype, k.device)
+    async def _run(self, session: LocalSession, limit: int, deadline: float, **more: Any) -> Completion:
+        """Queue a request and wait for it."""
+        columns, tokens = ask.peak(session, limit), len(session.ids)
+        if not self.room.holds(session, columns):
+            raise TooLong(
+                f"found {tokens} tokens to read and {limit} to sample, which take {columns} columns; expected what the "
+                f"cache holds, {self.room.pool.columns}"
+            )
+        self.schedule.welcome()
+        done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self.schedule.submit(Request(session, limit, columns, done, deadline, **more))
+        return await done

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from turnwise.engine.sample import Draw
+from turnwise.engine.sample import NOTHING, Draw
 from turnwise.engine.session import LocalSession
 from turnwise.engine.stops import StopStrings
 from turnwise.engine.trie import Node, trie
-from turnwise.types import Completion, Ids, Listener, Sampled, Support, Top, TurnStop
+from turnwise.types import Completion, Ids, Listener, Sampled, Settings, Support, Top, TurnStop
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +30,11 @@ class Request:
     source: LocalSession | None = None
     """Whose reading of the beginning of this prompt will be copied, or is being waited for."""
     common: int = 0
+    region: tuple[int, int] | None = None
+    settings: Settings | None = None
+    """With the region, of a compaction that was asked for."""
+    ending: TurnStop | None = None
+    """Why it ends, once what is left to do is done."""
     queued: bool = False
     """It has waited for room, and was counted."""
     ids: list[int] = field(default_factory=list)
@@ -36,6 +42,10 @@ class Request:
     versions: list[int] = field(default_factory=list)
     supports: list[Ids] = field(default_factory=list)
     tops: list[Top] = field(default_factory=list)
+    injected: list[int] = field(default_factory=list)
+    """Which of the tokens were told and not drawn."""
+    quiet: int = 0
+    """Tokens since the last event or notice."""
     stopped_by: int | str | None = None
 
     def __post_init__(self) -> None:
@@ -50,9 +60,25 @@ class Request:
         self.tops.append(draw.top)
         self.session.ids.append(draw.id)
         self.session.sampled += 1
+        self.session.drawn += 1
+        self.quiet += 1
         if self.listen is not None:
             self.listen(Sampled(draw.id, draw.logprob, version, draw.top))
         return self._stop(draw.id)
+
+    def inject(self, ids: Sequence[int], version: int) -> None:
+        """Tell the model something in the middle of its reply."""
+        for token in ids:
+            self.injected.append(len(self.ids))
+            self.ids.append(token)
+            self.logprobs.append(0.0)
+            self.versions.append(version)
+            self.supports.append(NOTHING)
+            self.tops.append(())
+            self.session.ids.append(token)
+            if self.listen is not None:
+                self.listen(Sampled(token, 0.0, version))
+        self.quiet = 0
 
     def _stop(self, token: int) -> TurnStop | None:
         if self.node is not None:
@@ -61,7 +87,7 @@ class Request:
         elif token in self.session.sampling.stop_ids:
             self.stopped_by = token
         elif self.stops is not None:
-            self.stopped_by = self.stops.ended_by(self.ids)
+            self.stopped_by = self.stops.ended_by(self.ids[self.injected[-1] + 1 if self.injected else 0 :])
         if self.stopped_by is not None:
             return TurnStop.STOP
         return TurnStop.LENGTH if len(self.ids) >= self.max_tokens else None
@@ -77,6 +103,7 @@ class Request:
 
     def _completion(self, stop: TurnStop) -> Completion:
         sampling = self.session.sampling
+        told = np.isin(np.arange(len(self.ids)), self.injected) if self.injected else None
         return Completion(
             np.array(self.ids, np.int32),
             np.array(self.logprobs, np.float32),
@@ -86,4 +113,5 @@ class Request:
             events=tuple(self.session.events),
             stopped_by=self.stopped_by,
             top=tuple(self.tops) if sampling.top_logprobs else (),
+            injected=told,
         )

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from turnwise.engine import ask
 from turnwise.engine.batch import Batch, assemble, compute, plan
 from turnwise.engine.limits import Limits
 from turnwise.engine.line import Line
 from turnwise.engine.request import Request
 from turnwise.engine.room import Room
 from turnwise.engine.sample import Draw, Draws
+from turnwise.engine.strikes import COLUMNS_A_TOKEN, Strikes
 from turnwise.errors import EngineError, EngineFull
 from turnwise.model import Policy
 from turnwise.types import TurnStop
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -29,6 +35,7 @@ class Schedule:
     policy: Policy
     room: Room
     limits: Limits
+    strikes: Strikes
     mixed: int
     counts: Counter[str]
     version: int = 0
@@ -76,21 +83,47 @@ class Schedule:
         """From one border to the next."""
         self._drop()  # waiting for the border, someone may have left
         self.admit()
+        await self._strike()
+        self._finish()
         if not self.running:
             return
         waiting = [r for r in self.running if not self._borrows(r)]
         planned = plan(waiting, self.limits.chunk_tokens, self.mixed)
-        assert planned, "no step can go on"
+        assert planned or any(r.session.left == 0 for r in self.running), "no step can go on"
+        if not planned:
+            return
         batch = assemble(self.room.pool, planned, self.limits.query_every)
-        draws = await self._compute(batch)
+        draws = await self._compute(compute, self.policy, batch)
         self._commit(batch, [count for _, count in planned], draws)
 
-    async def _compute(self, batch: Batch) -> Draws:
+    async def _strike(self) -> None:
+        """Compact what is due, as much at a time as takes no longer than a forward pass that reads beside others."""
+        for group in self.strikes.due(self.running, COLUMNS_A_TOKEN * self.mixed):
+            for strike in group:
+                strike.session.striking = True
+            made = await self._compute(self.strikes.carry_out, group)
+            struck = {one.strike.session for one in made if self.strikes.commit(one)}
+            for request in [r for r in self.running if r.session in struck]:
+                self.strikes.notice(request, self.version, after_event=True)
+                ask.gate(request.session)
+
+    def _finish(self) -> None:
+        """Those that were only waiting for an event at their end."""
+        for request in [r for r in self.running if r.ending is not None and not r.session.gates]:
+            self._end(request)
+
+    def _end(self, request: Request) -> None:
+        assert request.ending is not None
+        request.finish(request.ending)
+        self.leave(request)
+
+    async def _compute(self, work: Callable[..., T], *args: Any) -> T:
+        """Between two borders: in the thread, if there is one."""
         if self.thread is None:
-            return compute(self.policy, batch)
+            return work(*args)
         self.room.computing = True
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, compute, self.policy, batch)
+            return await asyncio.get_running_loop().run_in_executor(self.thread, work, *args)
         finally:
             self.room.computing = False
             self.room.flush()
@@ -98,6 +131,7 @@ class Schedule:
     def admit(self) -> None:
         """Let in those at the head of the line, as long as there is room for all that they may need."""
         while (head := self.line.head()) and len(self.running) < self.limits.max_running:
+            ask.begin(head)
             source, common = self.room.relative(head.session, self.version)
             if not self.room.fit(head.session, head.columns, source):
                 break
@@ -137,20 +171,28 @@ class Schedule:
     def _record(self, request: Request, one: Draw) -> None:
         """Add a drawn token, and after it all that the trie leaves no choice about, unread until the next forward."""
         stop = request.add(one, self.version)
+        ask.drawn(request.session)
         while stop is None and request.node is not None and len(request.node.children) == 1:
             only = request.node.allowed
             stop = request.add(Draw(int(only[0]), 0.0, only), self.version)
+            ask.drawn(request.session)
             self.counts["tokens_forced"] += 1
         self.counts["tokens_sampled"] += 1
-        if stop is not None:
-            request.finish(stop)
-            self.leave(request)
+        request.ending = stop
+        if stop is None:
+            self.strikes.notice(request, self.version, after_event=False)
+            ask.gate(request.session)
+        else:
+            ask.ended(request.session)
+            if not request.session.gates:
+                self._end(request)
 
     def leave(self, request: Request) -> None:
         """A step is over: its session keeps its cache until someone else needs the room."""
         if request in self.running:
             self.running.remove(request)
             request.session.busy = request.session.waits = False
+            request.session.gates = []
             self.room.touch(request.session)
 
     def _drop(self) -> None:
@@ -175,6 +217,7 @@ class Schedule:
             self.leave(request)
         self.line.drop()
         for session in self.room.sessions:
+            session.striking = False
             self.room.forget(session)
         self.room.pool.wipe()
 

@@ -34,14 +34,28 @@ class Slots(NamedTuple):
 
 
 @torch.no_grad()
-def compact(q_KND: Tensor, k_KMD: Tensor, v_KMD: Tensor, inside: Region, scale: float, settings: Settings) -> Slots:
-    """Compact the columns `inside` among those visible, seen by the reference queries."""
+def compact(
+    q_KND: Tensor,
+    k_KMD: Tensor,
+    v_KMD: Tensor,
+    inside: Region,
+    scale: float,
+    settings: Settings,
+    kept_KT: Tensor | None = None,
+) -> Slots:
+    """Compact the columns `inside` among those visible, seen by the reference queries.
+
+    An event that is repeated says which columns it `kept`, counted from the region's start; -1 only fills up.
+    """
     start, end = inside
     t = settings.slots(end - start)
     q, k, v = (x.to(inner(k_KMD.dtype)) for x in (q_KND * scale, k_KMD, v_KMD))
     region = gist(q, k[..., start:end, :], v[..., start:end, :])
     rest = gist(q, *(torch.cat([x[..., :start, :], x[..., end:, :]], -2) for x in (k, v)))
-    keep_KT, bias_KT = _choose(region, q, k[..., start:end, :], t, settings)
+    if kept_KT is None:
+        keep_KT, bias_KT = _choose(region, q, k[..., start:end, :], t, settings)
+    else:
+        keep_KT, bias_KT = kept_KT.clamp(min=0), _hidden(kept_KT < 0)
     keep_KT = keep_KT + start
     keys, values = take(k, keep_KT), take(v, keep_KT)
     kept = part(q, keys, values, bias_KT)
@@ -65,7 +79,7 @@ def _choose(region: Gist, q: Tensor, k_KRD: Tensor, t: int, settings: Settings) 
     return _ragged(scores_KR, t, settings.recent)
 
 
-def _ragged(scores_KR: Tensor, t: int, recent: int) -> tuple[Tensor, Tensor]:
+def _ragged(scores_KR: Tensor, t: int, recent: int) -> tuple[Tensor, Tensor | None]:
     """Heads with slots of their own number, filled up to the largest with columns that a bias of -inf hides."""
     count_K = budgets(scores_KR, t, max(1, t // 4))
     most = int(count_K.max())
@@ -75,7 +89,14 @@ def _ragged(scores_KR: Tensor, t: int, recent: int) -> tuple[Tensor, Tensor]:
     ]
     chosen_KT = torch.stack(flat).view(*scores_KR.shape[:-1], most)
     filled_KT = torch.arange(most, device=scores_KR.device) >= count_K[..., None]
-    return chosen_KT, scores_KR.new_zeros(filled_KT.shape).masked_fill(filled_KT, -torch.inf)
+    return chosen_KT, _hidden(filled_KT)
+
+
+def _hidden(filled_KT: Tensor) -> Tensor | None:
+    """The bias that hides columns; none where there are none."""
+    if not filled_KT.any():
+        return None
+    return torch.zeros(filled_KT.shape, device=filled_KT.device).masked_fill(filled_KT, -torch.inf)
 
 
 def _match(region: Gist, rest: Gist, kept: Part, values: Tensor, settings: Settings) -> Fit:

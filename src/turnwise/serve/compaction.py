@@ -14,9 +14,9 @@ from turnwise.types import Budget, Compaction, Completion, Event, Notice, Sampli
 
 Positive = Annotated[int, Field(ge=1, lt=2**31), Whole]
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Mode = Literal["attention_matching", "markovian"]
-Source = Literal["own", "suffix", "context", "repeat", "keys", "gaussian"]
+Source = Literal["own", "suffix", "context", "keys", "gaussian"]
 NAMES = ("used", "total", "remaining")
 
 
@@ -89,16 +89,21 @@ class GenerateBody(Compacting):
         return 3 if self.n_compacts is None else self.n_compacts
 
     def compaction(self) -> Compaction:
-        every = self.max_tokens_per_segment or max(-(-self.room // (self.compactions + 1)), 1)
-        segments = Segments(every, window=self.compact_window, max_events=self.compactions)
         return Compaction(
-            rule=segments if self.max_kv_len is None else Budget(self.max_kv_len, window=self.compact_window),
+            rule=self._rule(),
             settings=settings(self, self.compact_target_ratio),
             protect=len(self.prompt_ids),
             notice=Notice(self.budget_message_template, self.inject_budget_every)
             if self.inject_budget_message
             else None,
         )
+
+
+    def _rule(self) -> Segments | Budget | None:
+        if self.max_kv_len is not None:
+            return Budget(self.max_kv_len, window=self.compact_window)
+        every = self.max_tokens_per_segment or max(-(-self.room // (self.compactions + 1)), 1)
+        return Segments(every, self.compact_window, max_events=self.compactions) if self.compactions else None
 
 
 class CreateBody(Compacting):
