@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from turnwise.engine.wire import Int, Name, Token, Whole
+from turnwise.errors import TooLong
 from turnwise.serve.bodies import Body, Temperature, Tokens, TopP
 from turnwise.serve.server import Server
 from turnwise.types import Budget, Compaction, Completion, Event, Notice, Sampling, Segments, Settings, Turns
@@ -17,6 +18,8 @@ Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Mode = Literal["attention_matching", "markovian"]
 Source = Literal["own", "suffix", "context", "keys", "gaussian"]
+ROOM = 16
+"""Columns a budget has to leave beside the prompt."""
 NAMES = ("used", "total", "remaining")
 
 
@@ -69,8 +72,6 @@ class GenerateBody(Compacting):
             raise ValueError(f"either max_kv_len (a budget) or {segments[0]} (fixed segments), not both")
         if self.max_kv_len is None and self.max_total_tokens is not None:
             raise ValueError("max_total_tokens only beside max_kv_len; with segments max_seq_len is the limit")
-        if self.max_kv_len is not None and self.max_kv_len <= len(self.prompt_ids):
-            raise ValueError(f"max_kv_len above the {len(self.prompt_ids)} tokens of the prompt, which always stay")
         _fill(self.budget_message_template)
         return self
 
@@ -98,7 +99,6 @@ class GenerateBody(Compacting):
             else None,
         )
 
-
     def _rule(self) -> Segments | Budget | None:
         if self.max_kv_len is not None:
             return Budget(self.max_kv_len, window=self.compact_window)
@@ -117,13 +117,6 @@ class CreateBody(Compacting):
     n_protect_turns: Annotated[int, Field(ge=-1, lt=2**31), Whole] = -1
     """From 0 on: compact after each complete response all turns but the last so many; turns the budget off."""
     temperature: Temperature = 0.6
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        budget = self.max_kv_len is not None and self.n_protect_turns < 0
-        if budget and (self.max_kv_len or 0) <= len(self.prompt_ids):
-            raise ValueError(f"max_kv_len above the {len(self.prompt_ids)} tokens of the prompt, which always stay")
-        return self
 
     def compaction(self) -> Compaction:
         return Compaction(self._rule(), settings(self, self.compact_target_ratio), protect=len(self.prompt_ids))
@@ -189,6 +182,18 @@ class SessionAnswer(CompactAnswer):
     session_id: str
     current_seq_len: int
     logical_len: int
+
+
+def fit(body: GenerateBody | CreateBody) -> None:
+    """Refuse a prompt that leaves no room to work in: what is protected stays, and a few tokens have to come and go."""
+    rule, prompt = body.compaction().rule, len(body.prompt_ids)
+    if isinstance(rule, Budget) and rule.max_kv_tokens < prompt + ROOM:
+        raise TooLong(
+            f"found max_kv_len {rule.max_kv_tokens} for a prompt of {prompt} tokens, which always stay; expected at "
+            f"least {prompt + ROOM}, or nearly every token would compact"
+        )
+    if isinstance(body, GenerateBody) and prompt >= body.max_seq_len:
+        raise TooLong(f"found {prompt} tokens of prompt; expected fewer than max_seq_len {body.max_seq_len}")
 
 
 def settings(body: Compacting, ratio: float) -> Settings:
