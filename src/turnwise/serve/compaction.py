@@ -69,9 +69,9 @@ class GenerateBody(Compacting):
         """Segments and a budget exclude each other, and a template names only what there is."""
         segments = [n for n in ("max_tokens_per_segment", "n_compacts") if getattr(self, n) is not None]
         if self.max_kv_len is not None and segments:
-            raise ValueError(f"either max_kv_len (a budget) or {segments[0]} (fixed segments), not both")
+            raise ValueError(f"found max_kv_len (a budget) beside {segments[0]} (fixed segments); expected one of them")
         if self.max_kv_len is None and self.max_total_tokens is not None:
-            raise ValueError("max_total_tokens only beside max_kv_len; with segments max_seq_len is the limit")
+            raise ValueError("found max_total_tokens without max_kv_len; expected both, or max_seq_len with segments")
         _fill(self.budget_message_template)
         return self
 
@@ -190,7 +190,7 @@ def fit(body: GenerateBody | CreateBody) -> None:
     if isinstance(rule, Budget) and rule.max_kv_tokens < prompt + ROOM:
         raise TooLong(
             f"found max_kv_len {rule.max_kv_tokens} for a prompt of {prompt} tokens, which always stay; expected at "
-            f"least {prompt + ROOM}, or nearly every token would compact"
+            f"least {prompt + ROOM}, or nearly every token would compact; raise max_kv_len"
         )
     if isinstance(body, GenerateBody) and prompt >= body.max_seq_len:
         raise TooLong(f"found {prompt} tokens of prompt; expected fewer than max_seq_len {body.max_seq_len}")
@@ -263,9 +263,9 @@ def _event(segment: int, event: Event) -> CompactionEvent:
 
 def _fill(template: str) -> None:
     """Refuse a template that names something else."""
-    expected = f"a template that names only {', '.join('{' + name + '}' for name in NAMES)}"
+    expected = f"one that names only {', '.join('{' + name + '}' for name in NAMES)}"
     try:
         template.format(used=1, total=2, remaining=1)
         template.encode()
     except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{expected} ({type(error).__name__})") from error
+        raise ValueError(f"found budget_message_template {template[:80]!r}; expected {expected}") from error

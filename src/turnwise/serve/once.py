@@ -42,7 +42,7 @@ class Steps:
             raise Problem(
                 409,
                 f"step {number}",
-                f"step {self.next}, or step {self.next - 1} exactly as it was asked for before",
+                f"step {self.next}" + (f", or step {self.next - 1} just as it was asked before" if self.next else ""),
                 "Number the steps of a session 0, 1, 2, ...",
                 param="sequence",
             )
