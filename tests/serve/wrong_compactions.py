@@ -39,7 +39,8 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
         GENERATE,
         {"prompt_ids": [10, 11, 12], "max_kv_len": 10},
         413,
-        "found max_kv_len 10 for a prompt of 3 tokens, which always stay; expected at least 19, or nearly every token would compact. Raise max_kv_len.",
+        "found max_kv_len 10 for a prompt of 3 tokens, which always stay; expected at least 19, or "
+        "nearly every token would compact. Raise max_kv_len.",
     ),
     (
         GENERATE,
@@ -75,7 +76,8 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
         GENERATE,
         {"prompt_ids": [10, 11, 12], "query_source": "repeat"},
         422,
-        "found 'repeat' in 'query_source'; expected 'own', 'suffix', 'context', 'keys' or 'gaussian'. Change 'query_source'.",
+        "found 'repeat' in 'query_source'; expected 'own', 'suffix', 'context', 'keys' or "
+        "'gaussian'. Change 'query_source'.",
     ),
     (
         GENERATE,
@@ -93,7 +95,8 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
         GENERATE,
         {"prompt_ids": [10, 11, 12], "budget_message_template": "{left} left"},
         400,
-        "found budget_message_template '{left} left'; expected one that names only {used}, {total}, {remaining}. Change one of them.",
+        "found budget_message_template '{left} left'; expected one that names only {used}, {total}, "
+        "{remaining}. Change one of them.",
     ),
     (
         GENERATE,
@@ -147,7 +150,8 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
         STEP,
         {"session_id": "s", "new_token_ids": [5] * 5000},
         413,
-        "found 5034 tokens to read; expected fewer than the model's 4096. Send fewer tokens, or serve with a larger limit.",
+        "found 5034 tokens to read; expected fewer than the model's 4096. Send fewer tokens, or "
+        "serve with a larger limit.",
     ),
 ]
 
