@@ -86,7 +86,10 @@ def test_top_log_probabilities_are_the_likeliest_of_what_could_be_drawn() -> Non
     ("wrong", "text"),
     [
         (Sampling(temperature=float("nan")), "found temperature nan; expected 0, which is greedy, or"),
-        (Sampling(top_p=0.0), "found top_p 0.0; expected above 0 and at most 1"),
+        (Sampling(temperature=1e-300), "found temperature 1e-300; expected .* at least 0.001"),
+        (Sampling(top_p=0.0), "found top_p 0.0; expected 1e-06 to 1"),
+        (Sampling(top_p=1e-300), "found top_p 1e-300; expected 1e-06 to 1"),
+        (Sampling(logit_bias=((1, 1e300),)), "expected numbers of at most"),
         (Sampling(top_k=-1), "found top_k -1; expected at least 0"),
         (Sampling(min_p=1.0), "found min_p 1.0; expected at least 0 and below 1"),
         (Sampling(top_logprobs=6), "found top_logprobs 6; expected 0 to 5"),
