@@ -1,6 +1,6 @@
 # Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
 .DEFAULT_GOAL := help
-.PHONY: browser gforth help setup demo test check bench clean
+.PHONY: browser gforth help setup demo test test-verifiers check bench clean
 .SILENT:
 
 PYTHON ?= python3
@@ -9,10 +9,11 @@ ARGS ?=
 BIN := .venv/bin
 SETUP := .venv/.setup
 PEERS := .venv/.peers
+VERIFIERS := .venv/verifiers
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 help: ## what each target does
-	grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+	grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 20
 
 setup: $(SETUP) ## make .venv with everything in it and unpack SmolLM2; at once when that is done
 	echo "setup: ready in .venv"
@@ -36,6 +37,17 @@ demo: $(SETUP) ## train an agent from random weights on this machine in minutes;
 
 test: $(SETUP) browser gforth ## all tests, with coverage; ARGS="-k trees" for some
 	$(BIN)/python -m pytest -n 2 --cov=turnwise --cov-report=term $(ARGS)
+
+test-verifiers: $(VERIFIERS)/.setup ## the environment `verifiers`, whose library asks for an older openai than ours
+	$(VERIFIERS)/bin/python -m pytest tests/envs/test_verifiers.py tests/envs/test_env_contract.py -k "verifiers" $(ARGS)
+
+$(VERIFIERS)/.setup: $(SETUP)
+	echo "test-verifiers: a virtual environment in $(VERIFIERS), on top of .venv"
+	$(PYTHON) -m venv $(VERIFIERS)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+	  > "$$($(VERIFIERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+	$(VERIFIERS)/bin/python -m pip install -qq --disable-pip-version-check 'verifiers>=0.4,<0.5'
+	touch $@
 
 browser: # the report is tested in a real one
 	if ! { command -v chromium || command -v google-chrome; } >/dev/null; then \
