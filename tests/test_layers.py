@@ -35,6 +35,8 @@ LAYERS = (
     "cluster",
     "parts",
     "loop",
+    "sft",
+    "starter",
     "bench",
     "testing",
     "cli",

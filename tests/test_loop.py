@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from small import config, lines, numbers, weights
+from small import Cut, Power, config, lines, numbers, weights
 from turnwise.config import load
 from turnwise.config.run import EnvConfig
 from turnwise.errors import RunError
@@ -20,28 +20,6 @@ from turnwise.testing import tiny_model
 from turnwise.types import Message, Observation, Task
 
 STEPS = 5
-
-
-class Cut(Exception):
-    """The power is gone."""
-
-
-class Power(Silent):
-    """Fails at the `cut`-th thing it is told, as a machine may at any moment."""
-
-    def __init__(self, cut: int) -> None:
-        self.left = cut
-
-    def progress(self, stage: str, done: int, total: int) -> None:
-        self.tick()
-
-    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        self.tick()
-
-    def tick(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Cut
 
 
 class Stopper(Silent):

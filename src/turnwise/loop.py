@@ -10,12 +10,10 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-
-import numpy as np
 
 from turnwise import runs
 from turnwise.agents import Batch, Plan, rollout
@@ -27,7 +25,7 @@ from turnwise.model import parameters
 from turnwise.parts import Parts, assemble
 from turnwise.reporter import Reporter, Silent
 from turnwise.rows import Row, Seen
-from turnwise.train import Silence, Tally, batch, judge
+from turnwise.train import Silence, judge, learn
 from turnwise.trees import advantages
 from turnwise.types import Sampling, Task, Trajectory
 from turnwise.weights import publish
@@ -40,19 +38,9 @@ def train(
     began = time.perf_counter()
     reporter, stop = reporter or Silent(), stop or threading.Event()
     path = Path(config.out) / config.name
-    if not resume:
-        parts = assemble(config)  # before there is a folder, so that a mistake found here leaves none behind
-        folder = runs.RunFolder.create(path, dump(config))
-        folder.event("start")
-        return asyncio.run(Cycle(parts, folder, reporter, stop, began).run(0))
-    folder = runs.RunFolder.open(path)
-    runs.check_same(folder, dump(config))
-    folder.write_config(dump(config))
-    done, place = runs.checkpoint.newest(folder) or (0, None)
-    parts = assemble(config, place)
-    folder.event("resume", step=done)
-    folder.rewind(done if place else -1)
-    spent = parts.restore(place)["elapsed_s"] if place else 0.0
+    parts, folder, done, spent = runs.begin(
+        path, dump(config), lambda place: assemble(config, place), "train", resume=resume
+    )
     return asyncio.run(Cycle(parts, folder, reporter, stop, began - spent).run(done))
 
 
@@ -72,6 +60,7 @@ class Cycle:
         self.reporter = reporter
         self.stop = stop
         self.began = began
+        self.tasks: Iterator[Task] = iter(())
         self.idle = 0
         self.silence = Silence(parts.echo) if parts.echo else None
         self.warned = {event["prefix"] for event in folder.events() if "prefix" in event}
@@ -79,24 +68,15 @@ class Cycle:
     async def run(self, done: int) -> dict[str, float]:
         """Steps `done` + 1 to the last; step 0 is the evaluation before training."""
         self.reporter.start(self.config.name, self._about(done))
-        steps = self.config.train.steps
-        if done == 0 and not self.folder.metrics():
-            before = await self._evaluate()
-            self.folder.log(0, before)
-            self.reporter.step(0, steps, before)
-        tasks = self.parts.tasks.train(done * self.config.train.tasks, self.config.seed)
-        while done < steps and not self.stop.is_set():
-            metrics = await self._step(done, list(islice(tasks, self.config.train.tasks)))
-            done += 1
-            self.folder.log(done, metrics)
-            self.reporter.step(done, steps, metrics)
-            if done % self.config.checkpoint.every == 0 or done == steps or self.stop.is_set():
-                self._save(done)
+        self.tasks = self.parts.tasks.train(done * self.config.train.tasks, self.config.seed)
+        steps, saved = self.config.train.steps, self.config.checkpoint
+        done = await runs.drive(self, self.parts, self.folder, self.reporter, self.stop, saved, self.began, done, steps)
         return self._finish(done)
 
-    async def _step(self, number: int, tasks: Sequence[Task]) -> dict[str, float]:
+    async def step(self, number: int) -> dict[str, float]:
         """Play, learn, publish; returns the step's numbers."""
         config, began = self.config, time.perf_counter()
+        tasks = list(islice(self.tasks, config.train.tasks))
         play = Batch(tasks, config.env.group, config.seed, number, config.env.retries)
         before = self.parts.engine.counts.copy()
         trajectories = await self._play(play, "rollouts", self.parts.sampling, self.parts.compaction)
@@ -108,7 +88,7 @@ class Cycle:
         self._heed(metrics)
         runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories)
         if number + 1 == config.train.steps or (config.eval.every and (number + 1) % config.eval.every == 0):
-            metrics |= await self._evaluate()
+            metrics |= await self.evaluate()
         return metrics | {
             "time/rollout_s": played - began,
             "time/train_s": trained - played,
@@ -119,27 +99,25 @@ class Cycle:
 
     def _learn(self, number: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Update the weights, a share of the groups at a time, and hand them to the engine."""
-        advantage = advantages(trajectories, self.config.advantage)
-        tally, account = Tally(), Counter[str]()
-        shares = [
-            batch(trajectories, advantage, members, self.config.train, self.config.loss.reduction, self.parts.echo)
-            for members in _shares(trajectories, self.config.train.updates)
-        ]
-        for _, counts in shares:
-            account.update(counts)
-        told: Counter[str] = Counter()
-        judged = [self._judged(rows, trajectories, told) for rows, _ in shares if rows]
-        seen, every = list[Seen](), self.config.train.export_tokens
-        exports = bool(every) and (number + 1) % every == 0
-        for n, rows in enumerate(judged * self.config.train.passes):
-            first = n < len(judged)
-            self.parts.trainer.update(rows, number, tally, self._trained, seen if exports and first else None)
-        if exports:
+        parts, config, told = self.parts, self.config, Counter[str]()
+        every = config.train.export_tokens
+        seen: list[Seen] | None = [] if every and (number + 1) % every == 0 else None
+        metrics = learn(
+            parts.trainer,
+            trajectories,
+            advantages(trajectories, config.advantage),
+            config.train,
+            config.loss.reduction,
+            number,
+            self._trained,
+            parts.echo,
+            lambda rows: self._judged(rows, trajectories, told),
+            seen,
+        )
+        if seen is not None:
             runs.tokens.save(self.folder.tokens(number + 1), number + 1, trajectories, seen, self._text)
-        publish(self.parts.engine, self.parts.trainer.version)
-        forwarded = max(account["tokens_distinct"], 1)
-        samples = {name if name.startswith("echo/") else f"samples/{name}": float(n) for name, n in account.items()}
-        return {**tally.metrics(), **samples, **told, "samples/merge_ratio": account["tokens_by_turn"] / forwarded}
+        publish(parts.engine, parts.trainer.version)
+        return {**metrics, **told}
 
     def _judged(self, rows: list[Row], trajectories: Sequence[Trajectory], told: Counter[str]) -> list[Row]:
         """What others say of the rows, the oracle among them, before the step's first update."""
@@ -192,7 +170,7 @@ class Cycle:
             raise RunError(f"all {len(trajectories)} episodes of a batch failed; most often: {errors.most_common(1)}")
         return trajectories
 
-    async def _evaluate(self) -> dict[str, float]:
+    async def evaluate(self) -> dict[str, float]:
         """Play the held-out tasks, always the same ones under the same seeds, with every cache that was asked for."""
         if not self.config.eval.tasks:
             return {}
@@ -209,12 +187,6 @@ class Cycle:
         heat = replace(self.parts.sampling, temperature=self.config.eval.temperature)
         batch = Batch(tasks, 1, self.config.seed, -1, self.config.env.retries)
         return held_out(await self._play(batch, "held-out", heat, compaction), name)
-
-    def _save(self, done: int) -> None:
-        extra = {"elapsed_s": time.perf_counter() - self.began}
-        runs.checkpoint.save(
-            self.folder, done, lambda place: self.parts.save(place, extra), self.config.checkpoint.keep
-        )
 
     def _about(self, done: int) -> list[str]:
         c, policy = self.config, self.parts.policy
@@ -245,10 +217,3 @@ class Cycle:
         self.folder.event("finish" if done == self.config.train.steps else "stop", **summary)
         self.reporter.finish([f"report {report}", closing])
         return summary
-
-
-def _shares(trajectories: Sequence[Trajectory], updates: int) -> list[list[int]]:
-    """Whole groups, dealt out: groups 0 1 2 3 in 2 updates are (0, 1) and (2, 3)."""
-    groups = sorted({t.group for t in trajectories})
-    parts = [set(part.tolist()) for part in np.array_split(np.array(groups), updates)]
-    return [[i for i, t in enumerate(trajectories) if t.group in part] for part in parts]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from renderers import Renderer
@@ -25,11 +24,11 @@ from turnwise.model.again import compute_again
 from turnwise.model.slots import Gradient
 from turnwise.text import choose
 from turnwise.train import Judges, Oracle, Trainer
+from turnwise.train.state import keep, take
 from turnwise.trees.echo import Rule
 from turnwise.types import Sampling
 
 CORPUS_EPISODES = 100
-STATE = "trainer.pt"
 
 
 @dataclass(slots=True)
@@ -53,15 +52,13 @@ class Parts:
 
     def save(self, folder: Path, extra: dict[str, float]) -> None:
         """Write weights, tokenizer, optimizer and loop state; `restore` on an equal config continues exactly."""
-        self.policy.save(folder)
-        torch.save({**self.trainer.state(), "extra": extra}, folder / STATE)
+        keep(self.trainer, folder, extra)
 
     def restore(self, folder: Path) -> dict[str, float]:
         """Take the trainer's state up; the weights were loaded when the parts were made. Returns `extra`."""
-        state: dict[str, Any] = torch.load(folder / STATE, weights_only=True, map_location=self.policy.device)
-        self.trainer.restore(state)
+        extra = take(self.trainer, folder)
         self.engine.update(self.trainer.version)
-        return dict(state["extra"])
+        return extra
 
 
 def assemble(config: RunConfig, weights: Path | None = None) -> Parts:

@@ -29,14 +29,12 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--help"],
-        ["--version"],
-        ["train", "--help"],
-        ["inspect", "--help"],
-        ["serve", "--help"],
-        ["chat", "--help"],
+        *([[word] for word in ("--help", "--version", "trian")]),
+        *([[word, "--help"] for word in ("train", "inspect", "sft", "sft-data", "new", "doctor", "serve", "chat")]),
+        ["doctor", "--env", "babyai", "--help"],
         ["train", "--lr", "1"],
-        ["trian"],
+        ["sft", "--train.lrr", "1"],
+        ["sft", "--data", "there-is-none.jsonl"],
     ],
 )
 def test_an_answer_that_needs_no_model_imports_nothing_heavy(words):

@@ -15,8 +15,9 @@ from turnwise.engine import Limits, LocalEngine
 from turnwise.engine.pool import Extent, Pool, Shape, rounded
 from turnwise.errors import EngineError, EngineFull, TooLong
 from turnwise.testing import tiny_model
-from turnwise.types import Sampling, TurnStop
+from turnwise.types import Budget, Compaction, Sampling, Settings, Turns, TurnStop
 
+FEW = Settings(ratio=0.4, recent=2)
 SMALL = Limits(max_cache_tokens=512)
 MODEL = tiny_model()
 
@@ -73,7 +74,9 @@ def test_a_budget_in_bytes_is_kept_to_the_byte() -> None:
 
 async def _life(engine: LocalEngine, draws: random.Random, number: int) -> None:
     """Opens, steps, forks, diverges, is cancelled and closed, at random."""
-    sessions = [await engine.open(prompt(number % 3, draws.randint(1, 90)), OPEN, seed=number)]
+    compaction = draws.choice([None, Compaction(Budget(60, 30), FEW, 4), Compaction(Turns(1), FEW)])
+    ids = prompt(number % 3, draws.randint(1, 90))
+    sessions = [await engine.open(ids, OPEN, seed=number, compaction=compaction)]
     for _ in range(draws.randint(1, 6)):
         session, what = draws.choice(sessions), draws.random()
         if what < 0.2:
@@ -86,6 +89,8 @@ async def _life(engine: LocalEngine, draws: random.Random, number: int) -> None:
             await rounds(draws.randint(0, 12))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        elif what < 0.55:
+            await engine.compact(session, settings=FEW)
         elif what < 0.6:
             await engine.step(session, [*session.ids[: draws.randint(1, 40)], 9], whole=True)
         else:

@@ -105,13 +105,16 @@ def test_top_log_probabilities_are_the_likeliest_of_what_could_be_drawn() -> Non
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (Sampling(temperature=float("nan")), "found temperature nan; expected a number of at least 0"),
-        (Sampling(top_p=0.0), "found top_p 0.0; expected above 0 and at most 1"),
+        (Sampling(temperature=float("nan")), "found temperature nan; expected 0, which is greedy, or"),
+        (Sampling(temperature=1e-300), "found temperature 1e-300; expected .* at least 0.001"),
+        (Sampling(top_p=0.0), "found top_p 0.0; expected 1e-06 to 1"),
+        (Sampling(top_p=1e-300), "found top_p 1e-300; expected 1e-06 to 1"),
+        (Sampling(logit_bias=((1, 1e300),)), "expected numbers of at most"),
         (Sampling(top_k=-1), "found top_k -1; expected at least 0"),
         (Sampling(min_p=1.0), "found min_p 1.0; expected at least 0 and below 1"),
         (Sampling(top_logprobs=6), "found top_logprobs 6; expected 0 to 5"),
         (Sampling(stop=("",)), "expected strings of at least one character"),
-        (Sampling(logit_bias=((5, 1.0),)), "expected finite numbers for tokens 0 to 4"),
+        (Sampling(logit_bias=((5, 1.0),)), "either way for tokens 0 to 4"),
     ],
 )
 def test_parameters_that_describe_no_distribution_are_refused(wrong: Sampling, text: str) -> None:

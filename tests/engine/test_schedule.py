@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ def test_a_long_prompt_is_read_in_bounded_pieces_while_others_decode() -> None:
             await asyncio.sleep(0)
         reader = await engine.open(prompt(2, 1000), Sampling(max_tokens=2), seed=0)
         await asyncio.gather(step, engine.step(reader, []))
-        steps = [b - a for a, b in zip(heard, heard[1:], strict=False)]
+        steps = [b - a for a, b in pairwise(heard)]
         assert max(steps) == 33 and sum(s > 1 for s in steps) >= 1000 // 32
 
     asyncio.run(run())

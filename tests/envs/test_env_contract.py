@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from turnwise.envs import find
-from turnwise.envs.find import Environment
+from turnwise.envs.find import BUILT_IN, Environment
 from turnwise.errors import DataError
 from turnwise.types import Env, Message, Observation, Task
 
+ROOT = Path(__file__).parents[2]
 REPLY: Message = {"role": "assistant", "content": "turn left"}
 MEMBERS = [
     find("babyai", {}),
@@ -23,9 +24,32 @@ MEMBERS = [
     find("forth", {"tiers": [2, 3], "split": "task", "max_calls": 2}),
     find("recall", {}),
     find("recall", {"lengths": [2, 9], "distractors": 3, "cues": 3, "time_cost": 0.5, "max_steps": 20}),
+    find("math", {"path": f"{ROOT / 'examples/math.jsonl'}"}),
+    find("passages", {}),
+    find("passages", {"mode": "words", "passages": 4, "rivals": 2, "hops": 1}),
+    find("passages", {"mode": "all", "hops": 4, "split": "task"}),
+    find("reasoning_gym", {"datasets": "leg_counting", "tries": 2}),
+    find("reasoning_gym", {"datasets": [{"name": "gcd", "weight": 2}, {"name": "chain_sum"}], "system": ""}),
     find(f"{Path(__file__).with_name('toy_env.py')}:Toy", {"size": 7}),
 ]
-every_member = pytest.mark.parametrize("environment", MEMBERS, ids=lambda e: f"{e.id.split('/')[-1]}-{len(e.args)}")
+VERIFIERS = [
+    find("verifiers", {"taskset": "number_guess"}),
+    find("verifiers", {"taskset": {"id": "number_guess", "size": 4}, "settings": {"guesses": 2}, "success_at": 0.5}),
+]
+every_member = pytest.mark.parametrize(
+    "environment",
+    [*MEMBERS, *(pytest.param(e, marks=pytest.mark.peer("verifiers")) for e in VERIFIERS)],
+    ids=lambda e: f"{e.id.split('/')[-1]}-{len(e.args)}",
+)
+
+
+def test_every_built_in_environment_is_a_member() -> None:
+    assert {e.id for e in [*MEMBERS, *VERIFIERS]} >= set(BUILT_IN)
+
+
+@pytest.fixture(autouse=True)
+def _packages(installed_environments: None) -> None:
+    """The packages that VERIFIERS name."""
 
 
 def first_task(environment: Environment) -> Task:

@@ -110,11 +110,12 @@ def test_every_task_s_own_program_does_not_fail_and_is_handed_in_rightly() -> No
         assert json.loads(json.dumps(dict(task.data))) == task.data
 
 
-def test_words_that_are_held_out_are_not_needed_in_training() -> None:
-    tasks = TaskSet(find("forth", {}), 0.3, 0)
-    train = {task.split for task in islice(tasks.train(), 300)}
-    held = {task.split for task in tasks.holdout(100)}
-    assert train and held and not train & held
+@pytest.mark.parametrize("tiers", [[0, 1], [0, 1, 2], [2, 3], [0, 1, 2, 3]])
+def test_words_that_are_held_out_stand_in_no_program_of_training(tiers: list[int]) -> None:
+    tasks = TaskSet(find("forth", {"tiers": tiers}), 0.5, 0)
+    trained = {word for task in islice(tasks.train(), 2000) for word in task.data["program"].split()}
+    held = {task.split.removeprefix("forth/") for task in tasks.holdout(500) if task.split}
+    assert held and trained and not held & trained
 
 
 def test_only_the_words_that_are_asked_for_are_needed() -> None:

@@ -17,6 +17,7 @@ from turnwise.engine import LocalEngine
 from turnwise.serve import make
 from turnwise.testing import tiny_model
 from turnwise.text import choose
+from turnwise.text.notice import notice
 from turnwise.types import Engine
 
 ADMIN = "secret"
@@ -33,8 +34,8 @@ class Quiet(uvicorn.Server):
 
 def app_over(engine: Engine | None = None, policy: Any = None, **limits: Any) -> Any:
     policy = policy or tiny_model()
-    engine = engine or LocalEngine(policy)
     renderer = choose(policy.tokenizer, "auto", NAME)
+    engine = engine or LocalEngine(policy, write_notice=lambda text: notice(renderer, text))
     config = ServeConfig(admin_token=ADMIN, **limits)
     return make(engine, renderer, policy.tokenizer, NAME, config, policy.context)
 

@@ -16,7 +16,7 @@ from turnwise.engine.http import HttpEngine
 from turnwise.engine.vllm_http import VllmHttpEngine
 from turnwise.errors import EngineError
 from turnwise.testing import FakeEngine, tiny_model
-from turnwise.types import Engine, Sampled, Sampling, TurnStop
+from turnwise.types import Budget, Compaction, Engine, Sampled, Sampling, Settings, TurnStop
 from turnwise.weights.files import publish
 
 PROMPT = [11, 12, 13]
@@ -239,3 +239,27 @@ def test_behind_a_turnwise_server_nothing_of_a_completion_is_lost():
         if ours.support is not None:
             assert theirs.support.ids.tolist() == ours.support.ids.tolist()
             assert theirs.support.offsets.tolist() == ours.support.offsets.tolist()
+
+
+def test_behind_a_turnwise_server_compaction_is_the_local_engine_s_and_its_events_arrive_whole():
+    compaction = Compaction(Budget(40), Settings(ratio=0.3), protect=len(PROMPT))
+    how = Sampling(max_tokens=60)
+
+    async def work(engine):
+        session = await engine.open(PROMPT, how, seed=1, compaction=compaction)
+        first = await engine.step(session, [])
+        asked = await engine.compact(session)
+        second = await engine.step(session, [14], 5)
+        return [*first.ids.tolist(), *second.ids.tolist()], second.events, asked, list(session.ids)
+
+    ours, theirs = over("local", work), over("http", work)
+    assert theirs == ours
+    assert len(ours[1]) > 1 and ours[2] in ours[1]
+
+
+def test_a_compaction_that_frees_nothing_is_none_on_both_sides():
+    async def work(engine):
+        session = await engine.open(PROMPT, HOW, seed=1, compaction=Compaction(protect=len(PROMPT)))
+        return await engine.compact(session)
+
+    assert over("local", work) is None and over("http", work) is None

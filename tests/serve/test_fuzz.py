@@ -105,3 +105,30 @@ def test_a_prompt_over_the_limit_of_server_or_model_is_too_long():
 def test_a_route_that_is_not_there_and_a_method_that_is_not_say_so():
     said = asks(app_over(), {"path": "/nowhere"}, {"path": "/pause", "method": "GET"})
     assert [(s.status_code, s.json()["error"]["found"]) for s in said] == [(404, "POST /nowhere"), (405, "GET /pause")]
+
+
+ODD = [
+    {"temperature": 1e-300},
+    {"temperature": -1.0},
+    {"top_p": 1e-300},
+    {"top_p": 2.0},
+    {"min_p": 1.0},
+    {"top_k": -1},
+    {"top_logprobs": 10**9},
+    {"stop": [""]},
+    {"logit_bias": [[999, 1.0]]},
+    {"logit_bias": [[9, 1e300]]},
+    {"choices": [[]]},
+    {"max_tokens": 0},
+    {"temperature": "hot"},
+    {"nonsense": 1},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[f"{n}" for n in range(len(ODD))])
+def test_senseless_sampling_over_the_engine_routes_harms_nobody_else(odd):
+    body = {"session": "a", "prompt_ids": [5, 6], "sampling": {"max_tokens": 3, **odd}, "seed": 1}
+    step = {"session": "a", "sequence": 0, "new_ids": [7]}
+    said = asks(app_over(), {"path": "/engine/open", "json": body}, {"path": "/engine/step", "json": step}, GOOD)
+    assert (400 in {s.status_code for s in said[:2]}) or said[0].status_code == 422
+    assert said[2].status_code == 200

@@ -72,6 +72,26 @@ def test_a_step_that_fails_or_is_given_up_does_not_count():
     assert asyncio.run(work()) == (5, 1)
 
 
+def test_a_repeat_that_comes_while_the_first_is_being_cancelled_runs_again():
+    async def slowly() -> int:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.02)
+            raise
+        return 5
+
+    async def work() -> int:
+        steps = Steps()
+        first = asyncio.create_task(steps.once(0, "x", slowly))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.sleep(0.005)
+        return await steps.once(0, "x", slowly)
+
+    assert asyncio.run(work()) == 5
+
+
 def test_another_step_under_the_number_of_one_that_runs_takes_its_place():
     async def hangs() -> int:
         await asyncio.sleep(60)

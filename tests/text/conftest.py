@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import tiktoken
-from renderers import Qwen3Renderer
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from turnwise.text import ChatML, Template
 from turnwise.text.jinja import TEMPLATE
+from turnwise.text.qwen import Qwen3
 
 MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
@@ -127,5 +127,5 @@ def tokenizers(smollm2):
 @pytest.fixture(scope="session")
 def renderers(tokenizers):
     """Every kind of renderer by name."""
-    makers = {"chatml": ChatML, "template": Template, "qwen3": Qwen3Renderer}
+    makers = {"chatml": ChatML, "template": Template, "qwen3": Qwen3}
     return {name: makers[name.split()[0]](tokenizer) for name, tokenizer in tokenizers.items()}

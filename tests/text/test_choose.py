@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from renderers import Qwen3Renderer
 
 from turnwise.errors import ConfigError, ModelError
 from turnwise.text import ChatML, Template, choose
+from turnwise.text.qwen import Qwen3
 
 # ChatML for plain talk, but tools and their answers are written another way.
 FOREIGN_TOOLS = (
@@ -31,7 +31,7 @@ def test_auto_goes_by_what_the_template_writes(name, kind, tokenizers):
 
 
 def test_auto_takes_the_known_class_for_an_exact_model_name(tokenizers):
-    assert type(choose(tokenizers["qwen3"], "auto", "Qwen/Qwen3-0.6B")) is Qwen3Renderer
+    assert type(choose(tokenizers["qwen3"], "auto", "Qwen/Qwen3-0.6B")) is Qwen3
 
 
 def test_a_template_that_writes_tools_another_way_is_not_chatml(trained):
@@ -52,7 +52,7 @@ def test_our_own_renderers_can_be_named(name, kind, tokenizers):
 
 
 def test_a_known_class_can_be_named(tokenizers):
-    assert type(choose(tokenizers["qwen3"], "qwen3", "a/folder")) is Qwen3Renderer
+    assert type(choose(tokenizers["qwen3"], "qwen3", "a/folder")) is Qwen3
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(tokenizers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -30,33 +30,45 @@ COLUMNS = (
     Column("rollout s", "time/rollout_s", 9, _number(".2f")),
     Column("train s", "time/train_s", 7, _number(".2f")),
 )
+"""Of a run that plays."""
+LEARNT = (
+    Column("loss", "loss/total", 9, _number(".4f")),
+    Column("entropy", "policy/entropy", 8, _number(".3f")),
+    Column("grad", "optim/grad_norm", 8, _number(".2f")),
+    Column("trained", "samples/tokens_trained", 8, _number(",.0f")),
+    Column("tok/s", "perf/tokens_per_s", 8, _number(",.0f")),
+    Column("step s", "time/step_s", 7, _number(".2f")),
+)
+"""Of a run that only reads."""
 STEP_WIDTH = 9
 
 
-def cells(step: int, total: int, metrics: Mapping[str, float]) -> list[str]:
+def cells(step: int, total: int, metrics: Mapping[str, float], columns: Sequence[Column] = COLUMNS) -> list[str]:
     """One word a column; a metric that was not measured is a dash."""
-    return [f"{step}/{total}", *(c.show(metrics[c.metric]) if c.metric in metrics else "-" for c in COLUMNS)]
+    return [f"{step}/{total}", *(c.show(metrics[c.metric]) if c.metric in metrics else "-" for c in columns)]
 
 
-def trained(metrics: Mapping[str, float]) -> bool:
+def trained(metrics: Mapping[str, float], columns: Sequence[Column] = COLUMNS) -> bool:
     """Whether there is anything to put in a row: before the first step there is only an evaluation."""
-    return any(c.metric in metrics for c in COLUMNS)
+    return any(c.metric in metrics for c in columns)
 
 
 def held_out(step: int, metrics: Mapping[str, float]) -> str | None:
     """The evaluation in words, with its interval; None on the steps without one."""
+    if "eval/loss" in metrics:
+        return f"step {step}: held-out loss {metrics['eval/loss']:.4f}, {metrics['eval/n']:.0f} conversations"
     if "eval/success" not in metrics:
         return None
     low, high, n = (metrics[f"eval/{k}"] for k in ("low", "high", "n"))
     return f"step {step}: held-out success {metrics['eval/success']:.2f} ({low:.2f} to {high:.2f}), n {n:.0f}"
 
 
-def aligned(words: list[str]) -> str:
+def aligned(words: list[str], columns: Sequence[Column] = COLUMNS) -> str:
     """One plain line: every word at the right end of its column."""
-    widths = [STEP_WIDTH, *(c.width for c in COLUMNS)]
+    widths = [STEP_WIDTH, *(c.width for c in columns)]
     return "  ".join(w.rjust(n) for w, n in zip(words, widths, strict=True))
 
 
-def heading() -> str:
+def heading(columns: Sequence[Column] = COLUMNS) -> str:
     """The plain line above the first."""
-    return aligned(["step", *(c.title for c in COLUMNS)])
+    return aligned(["step", *(c.title for c in columns)], columns)

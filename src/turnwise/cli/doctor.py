@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turnwise.cli import doctor_env, templates
 from turnwise.cli.json_path import json_path
 from turnwise.cli.page import page, show
 from turnwise.config import load
 from turnwise.config.doctor import DoctorConfig
 from turnwise.config.run import TinyConfig
 
-OPTIONS = {"--json PATH": "also write the figures to a file"}
+OPTIONS = {
+    "--json PATH": "also write the figures to a file",
+    "--env ID": "examine the model in an environment: `turnwise doctor --env babyai --help`",
+    "--templates": "print how each known template continues a conversation (docs/templates.md)",
+}
 USAGE = "turnwise doctor --model M [--key value ...]"
 ABOUT = """Samples conversations of several turns in the engine, with the whole cache and with one that is compacted on
 the way, replays them in the trainer, alone, packed and as a tree, and compares the log-probability of every sampled
@@ -19,9 +24,13 @@ token. A difference means the trainer does not train what was sampled."""
 
 def run(args: list[str]) -> int:
     """Examine, print a table, and say what to do where something is wrong."""
+    if doctor_env.asked(args):
+        return doctor_env.run(args)
     if {"-h", "--help"} & set(args):
         show(page(USAGE, ABOUT, OPTIONS, DoctorConfig))
         return 0
+    if "--templates" in args:
+        return templates.run()
     target, words = json_path(args)
     config = load(words, DoctorConfig)
     cases = _examine(config)

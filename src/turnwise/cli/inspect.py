@@ -101,7 +101,10 @@ def _tokens(folder: RunFolder, config: InspectConfig) -> pa.Table:
 
 def _of(files: dict[int, Path], step: int, folder: Path) -> Path:
     if not files:
-        raise RunError(f"found no rollouts in {folder}; expected a file a step: the run has not finished a step yet")
+        raise RunError(
+            f"found no rollouts in {folder}; expected a file a step: the run has not finished a step yet, or it "
+            "is supervised and plays none"
+        )
     if step not in files:
         raise RunError(
             f"found no rollouts of step {step} in {folder}; expected one of steps {min(files)} to {max(files)}"

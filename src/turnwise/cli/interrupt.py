@@ -12,7 +12,7 @@ SOON = "finishing this step, then saving; Ctrl-C again to stop at once"
 
 
 @contextmanager
-def stoppable(note: Callable[[str], None]) -> Iterator[threading.Event]:
+def stoppable(note: Callable[[str], None], soon: str = SOON) -> Iterator[threading.Event]:
     """Yields the flag that the first Ctrl-C sets; the handler that was there before comes back at the end."""
     stop = threading.Event()
 
@@ -20,7 +20,7 @@ def stoppable(note: Callable[[str], None]) -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        note(SOON)
+        note(soon)
 
     before = signal.signal(signal.SIGINT, interrupted)
     try:

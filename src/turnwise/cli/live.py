@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from turnwise.cli.columns import COLUMNS, aligned, cells, heading, held_out, trained
+from turnwise.cli.columns import COLUMNS, Column, aligned, cells, heading, held_out, trained
 from turnwise.reporter import Reporter, Silent
 
 ROWS = 15
@@ -27,11 +27,11 @@ class Shown(Reporter, Protocol):
     def close(self) -> None: ...
 
 
-def reporter(*, quiet: bool, terminal: bool) -> Shown:
+def reporter(*, quiet: bool, terminal: bool, columns: Sequence[Column] = COLUMNS) -> Shown:
     """The one that fits where the output goes."""
     if quiet:
         return Last()
-    return LiveTable(Console()) if terminal else Lines()
+    return LiveTable(Console(), columns) if terminal else Lines(columns)
 
 
 class Last(Silent):
@@ -46,15 +46,17 @@ class Last(Silent):
 class Lines(Last):
     """One aligned line a step, for logs and pipes."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[Column] = COLUMNS) -> None:
+        self.columns = columns
         self.headed = False
 
     def start(self, title: str, lines: Sequence[str]) -> None:
         self._say(title, *lines)
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        if trained(metrics):
-            self._say(*([] if self.headed else [heading()]), aligned(cells(step, total, metrics)))
+        if trained(metrics, self.columns):
+            words = cells(step, total, metrics, self.columns)
+            self._say(*([] if self.headed else [heading(self.columns)]), aligned(words, self.columns))
             self.headed = True
         if line := held_out(step, metrics):
             self._say(line)
@@ -73,8 +75,9 @@ class Lines(Last):
 class LiveTable:
     """The newest steps as a table, held-out results below it, and a bar for each stage of the current step."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, columns: Sequence[Column] = COLUMNS) -> None:
         self.console = console
+        self.columns = columns
         self.rows: deque[list[str]] = deque(maxlen=ROWS)
         self.results: list[str] = []
         self.bars: dict[str, TaskID] = {}
@@ -102,8 +105,8 @@ class LiveTable:
         self.progress_bars.update(bar, completed=done, total=total)
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        if trained(metrics):
-            self.rows.append(cells(step, total, metrics))
+        if trained(metrics, self.columns):
+            self.rows.append(cells(step, total, metrics, self.columns))
         if line := held_out(step, metrics):
             self.results.append(line)
         self.live.refresh()
@@ -127,7 +130,7 @@ class LiveTable:
 
     def _picture(self) -> Group:
         table = Table(box=None, padding=(0, 1), header_style="dim")
-        for title in ("step", *(c.title for c in COLUMNS)):
+        for title in ("step", *(c.title for c in self.columns)):
             table.add_column(title, justify="right", no_wrap=True)
         for row in self.rows:
             table.add_row(*row)

@@ -15,6 +15,9 @@ from turnwise.errors import ConfigError, TurnwiseError
 
 COMMANDS = {
     "train": "train a model: play episodes, learn from them, save checkpoints",
+    "sft": "train a model on conversations: a warm start",
+    "sft-data": "gather such conversations from episodes",
+    "new": "write a working environment to start from",
     "inspect": "a run in the terminal: its numbers, why prefixes broke, its tokens",
     "doctor": "is sampling and training of a model exact?",
     "serve": "a server over a model: tokens, OpenAI's routes, sessions, compaction",
@@ -37,7 +40,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(_unknown(words[0]), file=sys.stderr)
         return 2
     try:
-        code: int = import_module(f"turnwise.cli.{words[0]}").run(words[1:])
+        code: int = import_module(f"turnwise.cli.{words[0].replace('-', '_')}").run(words[1:])
         return code
     except TurnwiseError as error:
         print(f"turnwise {words[0]}: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from turnwise.engine.cached import Cached
 from turnwise.engine.request import Request
 from turnwise.engine.session import LocalSession
 from turnwise.kv import trigger
@@ -22,6 +23,8 @@ class Strike:
     """Columns of a session that are to be compacted; `forced` is the event that is repeated, if it is one."""
 
     session: LocalSession
+    cache: Cached
+    """The session's, which a thread may go on writing to when the session has given it up."""
     region: tuple[int, int]
     settings: Settings
     trigger: str
@@ -101,8 +104,11 @@ def drawn(session: LocalSession) -> None:
 def gate(session: LocalSession) -> None:
     """Whether a budget has to be asked before what is unread is read."""
     rule = session.compaction.rule if session.compaction else None
-    if isinstance(rule, Budget) and not session.gates and _full(session, rule, session.written):
-        session.gates.append(session.written)
+    cache = session.cache
+    if not isinstance(rule, Budget) or session.gates or cache is None:
+        return
+    if cache.columns + len(session.ids) - cache.written > rule.max_kv_tokens:
+        session.gates.append(cache.written)
 
 
 def ended(session: LocalSession) -> None:
@@ -125,12 +131,12 @@ def due(request: Request) -> Strike | None:
         settings = session.settings[cache.struck]
         if cache.written < event.at:
             return None
-        return Strike(session, (event.start, event.end), settings, event.trigger, event)
+        return Strike(session, cache, (event.start, event.end), settings, event.trigger, event)
     while session.gates and session.gates[0] <= cache.written:
         region = _asked(request)
         if region is not None:
             settings = request.settings or (session.compaction.settings if session.compaction else Settings())
-            return Strike(session, region, settings, _name(request))
+            return Strike(session, cache, region, settings, _name(request))
     return None
 
 
@@ -159,9 +165,14 @@ def _asked(request: Request) -> tuple[int, int] | None:
 
 
 def answered(session: LocalSession, strike: Strike) -> None:
-    """A strike has been carried out: budgets and turns are asked again, until nothing is left to do."""
+    """A strike has been carried out: turns are asked again until nothing is left to do, a budget when it is used up."""
+    rule = session.compaction.rule if session.compaction else None
     if strike.trigger in ("segments", "asked"):
         session.gates.pop(0)
+    elif isinstance(rule, Budget):
+        gate = session.gates[0]
+        room = rule.max_kv_tokens - held(session, gate).columns
+        session.gates[0] = gate + max(0, min(room, len(session.ids) - gate))
 
 
 def _name(request: Request) -> str:

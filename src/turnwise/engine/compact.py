@@ -24,8 +24,8 @@ from turnwise.kv.methods import Slots, carried, compact
 from turnwise.kv.queries import SOURCES, Stored, spaced
 from turnwise.types import Event
 
-PIECE_NUMBERS = 2**22
-"""Keys of several layers and sessions that are compacted at once."""
+PIECE_NUMBERS = 2**18
+"""Numbers of keys that are compacted at once, over layers and sessions: what stays near a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ def alike(strikes: Sequence[Strike]) -> list[list[Strike]]:
     """Which strikes are computed together: those of equal regions of equally many columns, under equal settings."""
     groups: dict[tuple[object, ...], list[Strike]] = {}
     for strike in strikes:
-        cache = strike.session.cache
-        assert cache is not None
+        cache = strike.cache
         there = cache.tokens_M >= 0
         ahead = (cache.written - cache.shift - cache.places_M)[there]
         alone = id(strike) if not strike.settings.uniform else 0
@@ -83,8 +82,7 @@ def _told(one: Struck, ms: float) -> Struck:
 def _event(strike: Strike, kept: NDArray[np.int16], queries: NDArray[np.int64], residual: float, span: int) -> Event:
     if strike.forced is not None:
         return strike.forced
-    cache, (start, end), settings = strike.session.cache, strike.region, strike.settings
-    assert cache is not None
+    cache, (start, end), settings = strike.cache, strike.region, strike.settings
     after = len(queries) if settings.method == REREAD else cache.columns - (end - start) + kept.shape[2]
     return Event(
         at=cache.written,
@@ -105,8 +103,7 @@ def _event(strike: Strike, kept: NDArray[np.int16], queries: NDArray[np.int64], 
 
 def _again(pool: Pool, strike: Strike) -> Struck:
     """Nothing of the cache stays: the tokens outside the region, its head and its tail are to be read again."""
-    cache, (start, end), settings = strike.session.cache, strike.region, strike.settings
-    assert cache is not None
+    cache, (start, end), settings = strike.cache, strike.region, strike.settings
     tokens = cache.tokens_M
     inside = tokens[start:end][tokens[start:end] >= 0]
     parts = [inside[a:b] for a, b in carried(len(inside), settings.carry_head, settings.carry_tail)]
@@ -126,8 +123,7 @@ def _deleted(pool: Pool, strike: Strike, every: int) -> Struck:
     t = strike.settings.slots(end - start)
     kept = np.broadcast_to(np.arange(end - start - t, end - start), (shape.layers, shape.heads, t)).astype(np.int16)
     event = _event(strike, kept, np.zeros(0, np.int64), 0.0, 1)
-    cache = strike.session.cache
-    assert cache is not None
+    cache = strike.cache
     for store in (*pool.keys, *pool.values, *pool.bias):
         rows = pool.view(store, cache.extent)
         _splice(rows, strike.region, rows[:, end - t : end].clone(), cache.columns)
@@ -154,8 +150,7 @@ def _fitted(pool: Pool, strikes: Sequence[Strike], rotary: Rotary, every: int) -
     span = max(1, columns - first.region[1])
     made = []
     for n, strike in enumerate(strikes):
-        cache = strike.session.cache
-        assert cache is not None
+        cache = strike.cache
         queries = cache.tokens_M[asked]
         event = _event(strike, np.ascontiguousarray(kept_LSKT[:, n]), queries, residual_S[n], span)
         made.append(Struck(strike, event, _after(pool, strike, slots, every)))
@@ -163,15 +158,13 @@ def _fitted(pool: Pool, strikes: Sequence[Strike], rotary: Rotary, every: int) -
 
 
 def _columns(strike: Strike) -> int:
-    assert strike.session.cache is not None
-    return strike.session.cache.columns
+    return strike.cache.columns
 
 
 def _asked(strike: Strike, every: int, groups: int) -> NDArray[np.int64]:
     """The columns whose queries are taken; of sources that take none, no one's."""
     settings, (start, end) = strike.settings, strike.region
-    cache = strike.session.cache
-    assert cache is not None
+    cache = strike.cache
     there = torch.from_numpy(cache.asked(every))
     begin, stop = {"own": (start, end), "suffix": (end, len(there)), "context": (0, len(there))}.get(
         settings.source, (0, 0)
@@ -187,8 +180,7 @@ def _piece(pool: Pool, strikes: Sequence[Strike], layers: list[int], rotary: Rot
     settings, (start, end) = first.settings, first.region
     k, v = (_stack(pool, stores, strikes, layers, columns) for stores in (pool.keys, pool.values))
     q = _queries(pool, strikes, layers, every)
-    cache = first.session.cache
-    assert cache is not None
+    cache = first.cache
     asked, places = torch.from_numpy(cache.asked(every)).to(k.device), torch.from_numpy(cache.places_M).to(k.device)
     known = Stored(q, k, asked, places, first.region, cache.written - cache.shift, rotary.inv_freq, seed=layers[0])
     wanted = SOURCES[settings.source](known, settings.per_slot * settings.slots(end - start))
@@ -201,23 +193,24 @@ def _piece(pool: Pool, strikes: Sequence[Strike], layers: list[int], rotary: Rot
 
 def _stack(pool: Pool, stores: list[Tensor], strikes: Sequence[Strike], layers: list[int], columns: int) -> Tensor:
     """[L, S, K, M, D]"""
-    extents = [s.session.cache.extent for s in strikes if s.session.cache]
+    extents = [s.cache.extent for s in strikes]
     return torch.stack([torch.stack([pool.view(stores[n], e)[:, :columns] for e in extents]) for n in layers])
 
 
 def _queries(pool: Pool, strikes: Sequence[Strike], layers: list[int], every: int) -> Tensor:
-    """[L, S, K, G, M, D], zeros where none are stored."""
+    """[L, S, K, G, M, D], zeros where none are asked for."""
     shape, columns = pool.shape, _columns(strikes[0])
     size = (len(layers), len(strikes), shape.heads, shape.groups, columns, shape.width)
     q = torch.zeros(size, dtype=shape.dtype, device=shape.device)
+    there = strikes[0].cache.asked(every)
+    wanted = (
+        np.flatnonzero(there) if strikes[0].settings.source == "gaussian" else _asked(strikes[0], every, shape.groups)
+    )
+    places, at = (np.cumsum(there) - 1)[wanted], torch.from_numpy(wanted).to(shape.device)
     for s, strike in enumerate(strikes):
-        cache = strike.session.cache
-        if cache is None or cache.queries is None:
-            continue
-        there = cache.asked(every)
-        places = np.arange(int(there.sum()))
         for n, layer in enumerate(layers):
-            q[n, s][:, :, torch.from_numpy(there)] = stored.read(pool, cache.queries, layer, places)
+            if strike.cache.queries is not None:
+                q[n, s][:, :, at] = stored.read(pool, strike.cache.queries, layer, places)
     return q
 
 
@@ -225,8 +218,7 @@ def _write(pool: Pool, strikes: Sequence[Strike], layers: list[int], made: Slots
     """Slots into the pool, in the place of the region."""
     bias = pool.with_bias() if made.bias_KT is not None else pool.bias
     for s, strike in enumerate(strikes):
-        cache = strike.session.cache
-        assert cache is not None
+        cache = strike.cache
         for n, layer in enumerate(layers):
             parts = [(pool.keys[layer], made.keys_KTD[n, s]), (pool.values[layer], made.values_KTD[n, s])]
             if bias:
@@ -248,8 +240,7 @@ def _splice(rows_KCD: Tensor, region: tuple[int, int], slots_KTD: Tensor, column
 
 def _after(pool: Pool, strike: Strike, slots: int, every: int) -> Cached:
     """The cache with so many slots in place of the region; queries of the columns that are gone go with them."""
-    cache, (start, end) = strike.session.cache, strike.region
-    assert cache is not None
+    cache, (start, end) = strike.cache, strike.region
     tokens, places, there = cache.tokens_M, cache.places_M, cache.asked(every)
     if cache.queries is not None:
         stay = there.copy()

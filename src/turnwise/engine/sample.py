@@ -18,6 +18,12 @@ from torch.nn.functional import pad
 from turnwise.errors import EngineError
 from turnwise.types import Ids, Sampling, Top
 
+COLDEST = 1e-3
+"""Logits divided by less than this overflow."""
+STRONGEST = 1e9
+"""A bias that is larger overflows too."""
+LEAST = 1e-6
+"""A smaller share of the probability rounds to none."""
 NEAR = 1e-6
 """A draw this close to the border between two tokens may fall differently under another rounding."""
 
@@ -62,16 +68,20 @@ def uniforms(seeds: Sequence[int], counts: Sequence[int]) -> NDArray[np.float64]
 def check(sampling: Sampling, vocab: int) -> None:
     """Refuse parameters that describe no distribution, before anything is held or read."""
     ranges = {
-        "temperature": (sampling.temperature, 0.0 <= sampling.temperature < np.inf, "a number of at least 0"),
-        "top_p": (sampling.top_p, 0.0 < sampling.top_p <= 1.0, "above 0 and at most 1"),
+        "temperature": (
+            sampling.temperature,
+            sampling.temperature == 0.0 or COLDEST <= sampling.temperature < np.inf,
+            f"0, which is greedy, or a number of at least {COLDEST}",
+        ),
+        "top_p": (sampling.top_p, LEAST <= sampling.top_p <= 1.0, f"{LEAST} to 1"),
         "top_k": (sampling.top_k, sampling.top_k >= 0, "at least 0"),
         "min_p": (sampling.min_p, 0.0 <= sampling.min_p < 1.0, "at least 0 and below 1"),
         "top_logprobs": (sampling.top_logprobs, 0 <= sampling.top_logprobs <= vocab, f"0 to {vocab}"),
         "stop": (sampling.stop, all(sampling.stop), "strings of at least one character"),
         "logit_bias": (
             sampling.logit_bias,
-            all(0 <= token < vocab and np.isfinite(bias) for token, bias in sampling.logit_bias),
-            f"finite numbers for tokens 0 to {vocab - 1}",
+            all(0 <= token < vocab and abs(bias) <= STRONGEST for token, bias in sampling.logit_bias),
+            f"numbers of at most {STRONGEST:g} either way for tokens 0 to {vocab - 1}",
         ),
     }
     for name, (found, good, expected) in ranges.items():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from turnwise.engine import ask
+from turnwise.engine.ask import Strike
 from turnwise.engine.batch import Batch, assemble, compute, plan
 from turnwise.engine.limits import Limits
 from turnwise.engine.line import Line
@@ -99,13 +100,20 @@ class Schedule:
     async def _strike(self) -> None:
         """Compact what is due, as much at a time as takes no longer than a forward pass that reads beside others."""
         for group in self.strikes.due(self.running, COLUMNS_A_TOKEN * self.mixed):
-            for strike in group:
-                strike.session.striking = True
-            made = await self._compute(self.strikes.carry_out, group)
-            struck = {one.strike.session for one in made if self.strikes.commit(one)}
-            for request in [r for r in self.running if r.session in struck]:
-                self.strikes.notice(request, self.version, after_event=True)
-                ask.gate(request.session)
+            await self._struck(group)
+            self._drop()  # meanwhile someone may have left
+
+    async def _struck(self, group: list[Strike]) -> None:
+        """Compact those that are still wanted, and tell them how many tokens are left."""
+        running = {request.session: request for request in self.running}
+        wanted = [strike for strike in group if strike.session in running]
+        for strike in wanted:
+            strike.session.striking = True
+        for one in await self._compute(self.strikes.carry_out, wanted) if wanted else []:
+            session = one.strike.session
+            if self.strikes.commit(one) and not running[session].done.done():
+                self.strikes.notice(running[session], self.version, after_event=True)
+                ask.gate(session)
 
     def _finish(self) -> None:
         """Those that were only waiting for an event at their end."""

@@ -92,9 +92,9 @@ class Strikes:
         if one.strike.forced is not None:
             self.counts["events_repeated"] += 1
             return False
-        ask.answered(session, one.strike)
         session.events.append(one.event)
         session.settings.append(one.strike.settings)
+        ask.answered(session, one.strike)
         self.counts["events"] += 1
         self.counts["columns_freed"] += one.event.before - one.event.after
         return True

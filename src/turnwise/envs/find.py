@@ -17,7 +17,11 @@ from turnwise.types import Env, Task
 BUILT_IN = {
     "babyai": "turnwise.envs.babyai:Babyai",
     "forth": "turnwise.envs.forth:Forth",
+    "math": "turnwise.envs.math:Math",
+    "passages": "turnwise.envs.passages:Passages",
+    "reasoning_gym": "turnwise.envs.reasoning_gym:ReasoningGym",
     "recall": "turnwise.envs.recall:Recall",
+    "verifiers": "turnwise.envs.verifiers:Verifiers",
 }
 """Built-in ids; a class is imported only when it is asked for."""
 OWN = "name your own as 'package.module:Class' or 'file.py:Class'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -17,8 +17,9 @@ START, END, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 ROLES = ("system", "user", "assistant", "tool")
 
 
-def train_tokenizer(texts: Iterable[str], vocab: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over `texts`; role names are part of the corpus, since every turn is full of them."""
+def train_tokenizer(texts: Iterable[str], vocab: int, marks: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over `texts`; role names are part of the corpus, since every turn is full of them. Each of `marks`
+    is one more token."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -30,6 +31,7 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> PreTrainedTokenizerFast
     )
     corpus = [f"{role}\n" for role in ROLES for _ in range(8)]
     core.train_from_iterator([*corpus, *texts], trainer)
+    core.add_tokens([*marks])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token=START, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False
     )
@@ -37,9 +39,16 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> PreTrainedTokenizerFast
     return tokenizer
 
 
-def build(texts: Iterable[str], config: TinyConfig, seed: int, device: str = "auto", dtype: str = "float32") -> Policy:
+def build(
+    texts: Iterable[str],
+    config: TinyConfig,
+    seed: int,
+    device: str = "auto",
+    dtype: str = "float32",
+    marks: Sequence[str] = (),
+) -> Policy:
     """The policy that `model = "tiny"` names."""
-    tokenizer = train_tokenizer(texts, config.vocab)
+    tokenizer = train_tokenizer(texts, config.vocab, marks)
     shape = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=config.width,

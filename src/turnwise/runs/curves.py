@@ -21,7 +21,7 @@ def figures(lines: Sequence[Line]) -> str:
         _success(lines),
         _lines("Turns an episode", lines, {"turns": "episode/turns"}, bounds=(0.0,)),
         _areas("How episodes end", _endings(lines)),
-        _lines("Loss", lines, {"loss": "loss/total"}),
+        _lines("Loss", lines, {"loss": "loss/total", "held-out": "eval/loss"}),
         _lines("Entropy of the policy", lines, {"entropy": "policy/entropy"}, bounds=(0.0,)),
         _lines("Largest sampler/trainer gap", lines, {"gap": "mismatch/max"}, log=True),
         _lines("Tokens a second", lines, {"tokens": "perf/tokens_per_s"}, bounds=(0.0,)),

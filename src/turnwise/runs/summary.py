@@ -17,6 +17,7 @@ SHOWN = (
     "episode/turns",
     "episode/tokens",
     "loss/total",
+    "eval/loss",
     "policy/entropy",
     "mismatch/max",
     "optim/grad_norm",
@@ -33,7 +34,7 @@ def summary(folder: RunFolder) -> dict[str, Any]:
     """Everything the first screen shows, by section."""
     config = tomllib.loads(folder.config.read_text(encoding="utf-8"))
     lines, events = folder.metrics(), folder.events()
-    trained = [line for line in lines if "reward/mean" in line]
+    trained = [line for line in lines if "reward/mean" in line or "loss/total" in line]
     last: Line = trained[-1] if trained else {}
     return {
         "run": _about(folder, config, lines),

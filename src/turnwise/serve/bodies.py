@@ -7,14 +7,13 @@ from typing import Annotated, Any
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from turnwise.engine.sample import COLDEST, LEAST
 from turnwise.engine.wire import Int, Name, Token, Whole
 from turnwise.serve.server import Server
 from turnwise.types import Sampling
 
 MOST_CHOICES = 64
 MOST_TOP = 20
-COLDEST = 1e-3
-"""Below this temperature logits overflow; greedy is 0."""
 
 
 def _warm(temperature: float) -> float:
@@ -26,7 +25,7 @@ def _warm(temperature: float) -> float:
 Positive = Annotated[int, Field(ge=1), Whole]
 Tokens = Annotated[list[Token], Field(min_length=1), Whole]
 Temperature = Annotated[float, Field(ge=0.0, le=100.0), AfterValidator(_warm)]
-TopP = Annotated[float, Field(ge=1e-6, le=1.0)]
+TopP = Annotated[float, Field(ge=LEAST, le=1.0)]
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
 Neutral = Annotated[float, Field(ge=0.0, le=0.0)]
 One = Annotated[float, Field(ge=1.0, le=1.0)]

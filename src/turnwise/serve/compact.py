@@ -11,7 +11,6 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from turnwise.engine.wire import Ids, Name, Whole
-from turnwise.errors import TooLong
 from turnwise.serve.bodies import Body, Positive
 from turnwise.serve.compaction import (
     CompactAnswer,
@@ -19,6 +18,7 @@ from turnwise.serve.compaction import (
     GenerateBody,
     SessionAnswer,
     answer,
+    fit,
     sampling,
 )
 from turnwise.serve.problem import ERRORS, documented
@@ -59,10 +59,7 @@ async def compact_generate(body: GenerateBody, request: Request) -> CompactAnswe
     """Answer one prompt within a bounded cache."""
     server, began = of(request), time.perf_counter()
     server.check_prompt(body.prompt_ids)
-    if len(body.prompt_ids) >= body.max_seq_len:
-        raise TooLong(
-            f"found {len(body.prompt_ids)} tokens of prompt; expected fewer than max_seq_len {body.max_seq_len}"
-        )
+    fit(body)
     how = sampling(body, server, body.temperature, body.room)
 
     async def work() -> Completion:
@@ -85,6 +82,7 @@ async def create(body: CreateBody, request: Request) -> SessionAnswer:
     """Open a conversation and sample its first response."""
     server = of(request)
     server.check_prompt(body.prompt_ids)
+    fit(body)
     how = sampling(body, server, body.temperature, body.max_response_tokens)
     name = body.session_id or uuid.uuid4().hex
 

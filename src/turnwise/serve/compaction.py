@@ -8,15 +8,18 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from turnwise.engine.wire import Int, Name, Token, Whole
+from turnwise.errors import TooLong
 from turnwise.serve.bodies import Body, Temperature, Tokens, TopP
 from turnwise.serve.server import Server
 from turnwise.types import Budget, Compaction, Completion, Event, Notice, Sampling, Segments, Settings, Turns
 
 Positive = Annotated[int, Field(ge=1, lt=2**31), Whole]
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Mode = Literal["attention_matching", "markovian"]
-Source = Literal["own", "suffix", "context", "repeat", "keys", "gaussian"]
+Source = Literal["own", "suffix", "context", "keys", "gaussian"]
+ROOM = 16
+"""Columns a budget has to leave beside the prompt."""
 NAMES = ("used", "total", "remaining")
 
 
@@ -66,11 +69,9 @@ class GenerateBody(Compacting):
         """Segments and a budget exclude each other, and a template names only what there is."""
         segments = [n for n in ("max_tokens_per_segment", "n_compacts") if getattr(self, n) is not None]
         if self.max_kv_len is not None and segments:
-            raise ValueError(f"either max_kv_len (a budget) or {segments[0]} (fixed segments), not both")
+            raise ValueError(f"found max_kv_len (a budget) beside {segments[0]} (fixed segments); expected one of them")
         if self.max_kv_len is None and self.max_total_tokens is not None:
-            raise ValueError("max_total_tokens only beside max_kv_len; with segments max_seq_len is the limit")
-        if self.max_kv_len is not None and self.max_kv_len <= len(self.prompt_ids):
-            raise ValueError(f"max_kv_len above the {len(self.prompt_ids)} tokens of the prompt, which always stay")
+            raise ValueError("found max_total_tokens without max_kv_len; expected both, or max_seq_len with segments")
         _fill(self.budget_message_template)
         return self
 
@@ -89,16 +90,20 @@ class GenerateBody(Compacting):
         return 3 if self.n_compacts is None else self.n_compacts
 
     def compaction(self) -> Compaction:
-        every = self.max_tokens_per_segment or max(-(-self.room // (self.compactions + 1)), 1)
-        segments = Segments(every, window=self.compact_window, max_events=self.compactions)
         return Compaction(
-            rule=segments if self.max_kv_len is None else Budget(self.max_kv_len, window=self.compact_window),
+            rule=self._rule(),
             settings=settings(self, self.compact_target_ratio),
             protect=len(self.prompt_ids),
             notice=Notice(self.budget_message_template, self.inject_budget_every)
             if self.inject_budget_message
             else None,
         )
+
+    def _rule(self) -> Segments | Budget | None:
+        if self.max_kv_len is not None:
+            return Budget(self.max_kv_len, window=self.compact_window)
+        every = self.max_tokens_per_segment or max(-(-self.room // (self.compactions + 1)), 1)
+        return Segments(every, self.compact_window, max_events=self.compactions) if self.compactions else None
 
 
 class CreateBody(Compacting):
@@ -112,13 +117,6 @@ class CreateBody(Compacting):
     n_protect_turns: Annotated[int, Field(ge=-1, lt=2**31), Whole] = -1
     """From 0 on: compact after each complete response all turns but the last so many; turns the budget off."""
     temperature: Temperature = 0.6
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        budget = self.max_kv_len is not None and self.n_protect_turns < 0
-        if budget and (self.max_kv_len or 0) <= len(self.prompt_ids):
-            raise ValueError(f"max_kv_len above the {len(self.prompt_ids)} tokens of the prompt, which always stay")
-        return self
 
     def compaction(self) -> Compaction:
         return Compaction(self._rule(), settings(self, self.compact_target_ratio), protect=len(self.prompt_ids))
@@ -184,6 +182,18 @@ class SessionAnswer(CompactAnswer):
     session_id: str
     current_seq_len: int
     logical_len: int
+
+
+def fit(body: GenerateBody | CreateBody) -> None:
+    """Refuse a prompt that leaves no room to work in: what is protected stays, and a few tokens have to come and go."""
+    rule, prompt = body.compaction().rule, len(body.prompt_ids)
+    if isinstance(rule, Budget) and rule.max_kv_tokens < prompt + ROOM:
+        raise TooLong(
+            f"found max_kv_len {rule.max_kv_tokens} for a prompt of {prompt} tokens, which always stay; expected at "
+            f"least {prompt + ROOM}, or nearly every token would compact; raise max_kv_len"
+        )
+    if isinstance(body, GenerateBody) and prompt >= body.max_seq_len:
+        raise TooLong(f"found {prompt} tokens of prompt; expected fewer than max_seq_len {body.max_seq_len}")
 
 
 def settings(body: Compacting, ratio: float) -> Settings:
@@ -253,9 +263,9 @@ def _event(segment: int, event: Event) -> CompactionEvent:
 
 def _fill(template: str) -> None:
     """Refuse a template that names something else."""
-    expected = f"a template that names only {', '.join('{' + name + '}' for name in NAMES)}"
+    expected = f"one that names only {', '.join('{' + name + '}' for name in NAMES)}"
     try:
         template.format(used=1, total=2, remaining=1)
         template.encode()
     except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{expected} ({type(error).__name__})") from error
+        raise ValueError(f"found budget_message_template {template[:80]!r}; expected {expected}") from error

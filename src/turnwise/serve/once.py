@@ -30,6 +30,8 @@ class Steps:
         """
         if number is None:
             return await run()
+        if self._task is not None and self._task.cancelling():
+            await asyncio.wait({self._task})  # nobody waited for it: this is the first again
         if number == self.next - 1 and self._task is not None and asked == self._asked:
             return await self._wait(self._task)
         if number == self.next - 1 and self._task is not None and not self._task.done():
@@ -40,7 +42,7 @@ class Steps:
             raise Problem(
                 409,
                 f"step {number}",
-                f"step {self.next}, or step {self.next - 1} exactly as it was asked for before",
+                f"step {self.next}" + (f", or step {self.next - 1} just as it was asked before" if self.next else ""),
                 "Number the steps of a session 0, 1, 2, ...",
                 param="sequence",
             )

@@ -163,17 +163,27 @@ def _field(errors: Sequence[Any]) -> Problem:
     place = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
     if first["type"] == "json_invalid":
         return Problem(400, f"a body that is not JSON at character {place}", "a JSON object", "Send valid JSON.")
-    found = "nothing" if first["type"] == "missing" else repr(first.get("input"))[:LONGEST]
     more = f" {len(errors) - 1} more fields are wrong too." if len(errors) > 1 else ""
-    plain = {"extra_forbidden": "no such field", "missing": "a value"}
-    expected = plain.get(first["type"]) or _lower(str(first["msg"]))
-    status = 400 if first["type"] == "value_error" else 422
-    return Problem(status, f"{found} in {place!r}", expected, f"Change {place!r}.{more}", param=place)
+    text = str(first["msg"]).removeprefix("Value error, ")
+    if text.startswith("found "):  # fields that do not go together, in the words of their own check
+        found, expected, mend = _parts(text)
+        return Problem(400, found, expected, (mend or "Change one of them.") + more)
+    found = "nothing" if first["type"] == "missing" else repr(first.get("input"))[:LONGEST]
+    expected = _wanted(first, text)
+    return Problem(422, f"{found} in {place!r}", expected, f"Change {place!r}.{more}", param=place)
 
 
-def _lower(text: str) -> str:
-    """ "Input should be a valid integer" is a valid integer."""
-    return text.removeprefix("Value error, ").removeprefix("Input should be ")
+def _wanted(error: Mapping[str, Any], text: str) -> str:
+    """What pydantic expected, in our words where its own are about itself."""
+    said: Mapping[str, Any] = error.get("ctx") or {}
+    plain = {
+        "extra_forbidden": "no such field",
+        "missing": "a value",
+        "too_short": f"at least {said.get('min_length')} of them",
+        "too_long": f"at most {said.get('max_length')} of them",
+        "string_pattern_mismatch": f"text that matches {said.get('pattern')}",
+    }
+    return plain.get(error["type"], text.removeprefix("Input should be "))
 
 
 def _route(request: Request, error: HTTPException) -> Problem:

@@ -48,7 +48,7 @@ class RsaBody(Drawn):
     @model_validator(mode="after")
     def _drawable(self) -> Self:
         if self.k > self.n:
-            raise ValueError(f"k at most n: {self.k} of {self.n} cannot be drawn without replacement")
+            raise ValueError(f"found k {self.k} above n {self.n}; expected at most n: none is drawn twice")
         return self
 
 

@@ -25,6 +25,7 @@ from turnwise.model import Policy, load, tiny
 from turnwise.serve.app import make
 from turnwise.serve.server import Server
 from turnwise.text import choose
+from turnwise.text.notice import notice
 
 SETTLE_S = 2.0
 """Time for the answers of ended requests to leave."""
@@ -38,7 +39,8 @@ def run(config: ServeConfig) -> int:
     policy = model(config)
     name = config.name or (Path(config.model).name if Path(config.model).is_dir() else config.model)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
-    app = make(LocalEngine(policy, limits(config)), renderer, policy.tokenizer, name, config, policy.context)
+    engine = LocalEngine(policy, limits(config), lambda text: notice(renderer, text))
+    app = make(engine, renderer, policy.tokenizer, name, config, policy.context)
     grace = int(config.grace_s + SETTLE_S) + 1
     settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=grace, backlog=2048)
     host, port = listening.getsockname()[:2]

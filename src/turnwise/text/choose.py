@@ -13,6 +13,7 @@ from turnwise.text.apply import attempt, has_template
 from turnwise.text.chatml import START, ChatML
 from turnwise.text.content import Said
 from turnwise.text.probe import ASK, CALLED, LOOK, REASONED, REPLY, SAID, THOUGHT
+from turnwise.text.qwen import Qwen3
 from turnwise.text.template import Template
 
 Talk = list[Said]
@@ -64,6 +65,8 @@ def _template(tokenizer: Tokenizer, model: str) -> Template:
 
 def _named(tokenizer: Tokenizer, name: str) -> Renderer:
     try:
+        if name == "qwen3":
+            return Qwen3(tokenizer)
         return create_renderer(tokenizer, cast(RendererConfig, config_from_name(name)))
     except (AssertionError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelError(

@@ -2,7 +2,7 @@
 
 tier 0   one word                            "the sum of a and b"                    +
 tier 1   a word, then one of four common     "the sum of a and b, negated"           + negate
-tier 2   a choice between two                "if a is less than b, ..., otherwise"   2dup < if + else - then
+tier 2   a choice between two                "if a is less than b: ..., otherwise"   2dup < if + else drop then
 tier 3   a counted loop in a definition      "the sum of i squared, for i from 0"    : f 0 swap 0 ?do ... loop ; f
 """
 
@@ -55,7 +55,10 @@ ONE = {
 }
 """Words for one number, called a."""
 THEN = {"negate": "with the sign changed", "1+": "plus one", "2*": "doubled", "abs": "without its sign"}
-"""Common words that may follow in any tier above 0, so that they are seen on both sides of the split."""
+"""Words that may follow in any tier above 0."""
+COMMON = {0: (), 1: (*THEN,), 2: ("nip", "drop", "2dup", "<", ">", "="), 3: (*THEN, "i", "+", "*", "dup", "swap")}
+"""Words that the tasks of a tier use beside the one that decides their side: they are seen on both sides of the split,
+and tasks about them are split one by one."""
 TESTS = {"<": "a is less than b", ">": "a is greater than b", "=": "a equals b", "<>": "a and b differ"}
 SEVERAL = ("swap", "over", "tuck", "2dup", "/mod")
 """Of the words for two, those that leave more than one number."""
@@ -74,6 +77,7 @@ class Made:
 
 def tasks(tiers: Sequence[int], words: Sequence[str], split: str) -> Iterator[Task]:
     """Tasks without end, tiers evenly mixed; with the same arguments the n-th is always the same."""
+    common = {word for tier in tiers for word in COMMON[tier]}
     for n in count():
         rng = Random(f"forth/{n}")
         tier = tiers[n % len(tiers)]
@@ -84,7 +88,8 @@ def tasks(tiers: Sequence[int], words: Sequence[str], split: str) -> Iterator[Ta
             "program": made.program,
             "inputs": [_input(rng, made.takes, tier) for _ in range(5)],
         }
-        yield Task(f"forth/{tier}/{n}", data, split=f"forth/{made.needs}" if split == "word" else None)
+        held = split == "word" and made.needs not in common
+        yield Task(f"forth/{tier}/{n}", data, split=f"forth/{made.needs}" if held else None)
 
 
 def single(words: Sequence[str]) -> list[str]:
@@ -117,7 +122,8 @@ def _two_words(rng: Random, words: Sequence[str]) -> Made:
 
 
 def _choice(rng: Random, words: Sequence[str]) -> Made:
-    test, (yes, no) = rng.choice([*TESTS]), rng.sample(single(words), 2)
+    test, no = rng.choice([*TESTS]), rng.choice(("nip", "drop"))
+    yes = rng.choice([word for word in single(words) if word != no])
     goal = f"if {TESTS[test]}: {TWO[yes]}; otherwise: {TWO[no]}"
     return Made(goal, f": f 2dup {test} if {yes} else {no} then ; f", yes, 2)
 
