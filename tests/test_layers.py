@@ -14,6 +14,7 @@ LAYERS = (
     "types",
     "errors",
     "imports",
+    "sealed",
     "reporter",
     "config",
     "text",

@@ -7,6 +7,8 @@ TurnwiseError
   EngineError       a request an engine cannot serve
     EngineFull      no room for it now: try again later
     TooLong         no room for it ever: it is longer than the model or the cache can hold
+    SessionGone     its session is closed, or another engine's
+    EngineDown      the server behind the engine cannot be reached or fails
   ToolError         a tool cannot do what it was asked; the model is told
   RunError          a run folder that cannot be read, resumed or written
   DataError         turns, rows or files whose parts do not fit together
@@ -39,6 +41,14 @@ class EngineFull(EngineError):
 
 class TooLong(EngineError):
     """A request is longer than the model or the whole cache can hold."""
+
+
+class SessionGone(EngineError):
+    """An engine does not hold the session of a request."""
+
+
+class EngineDown(EngineError):
+    """The server behind an engine cannot be reached, or fails."""
 
 
 class ToolError(TurnwiseError):

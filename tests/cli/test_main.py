@@ -30,7 +30,7 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
     "words",
     [
         *([[word] for word in ("--help", "--version", "trian")]),
-        *([[word, "--help"] for word in ("train", "inspect", "sft", "sft-data", "new", "doctor")]),
+        *([[word, "--help"] for word in ("train", "inspect", "sft", "sft-data", "new", "doctor", "serve", "chat")]),
         ["doctor", "--env", "babyai", "--help"],
         ["train", "--lr", "1"],
         ["sft", "--train.lrr", "1"],

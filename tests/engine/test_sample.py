@@ -62,6 +62,26 @@ def test_each_row_is_drawn_under_its_own_parameters() -> None:
     assert [d.id for d in got.each] == [0, 2, 2] and [d.support.tolist() for d in got.each] == [[], [2], []]
 
 
+def test_blocks_of_a_large_vocabulary_draw_what_its_cumulative_distribution_says() -> None:
+    logits = torch.randn(64, 1000, generator=torch.Generator().manual_seed(3)) * 2
+    u = uniforms([5] * 64, list(range(64)))
+    got = [d.id for d in draw(logits, [OPEN] * 64, [NOTHING] * 64, u).each]
+    cdf = logits.double().softmax(1).cumsum(1).numpy()
+    assert got == [int(np.searchsorted(row, x * row[-1], side="right")) for row, x in zip(cdf, u, strict=True)]
+
+
+def test_what_cannot_be_drawn_is_not_drawn_at_the_very_end_either() -> None:
+    logits = torch.full((1, 600), -torch.inf)
+    logits[0, [3, 300]] = 0.0
+    last = float(np.nextafter(1.0, 0.0))
+    assert [draw(logits, [OPEN], [NOTHING], np.array([u])).each[0].id for u in (0.0, 0.49, 0.51, last)] == [
+        3,
+        3,
+        300,
+        300,
+    ]
+
+
 def test_draws_within_rounding_of_a_border_are_counted() -> None:
     border = float(LOGITS[0].softmax(0)[0])
     assert draw(LOGITS, [OPEN], [NOTHING], np.array([border])).near == 1
@@ -85,13 +105,16 @@ def test_top_log_probabilities_are_the_likeliest_of_what_could_be_drawn() -> Non
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (Sampling(temperature=float("nan")), "found temperature nan; expected a number of at least 0"),
-        (Sampling(top_p=0.0), "found top_p 0.0; expected above 0 and at most 1"),
+        (Sampling(temperature=float("nan")), "found temperature nan; expected 0, which is greedy, or"),
+        (Sampling(temperature=1e-300), "found temperature 1e-300; expected .* at least 0.001"),
+        (Sampling(top_p=0.0), "found top_p 0.0; expected 1e-06 to 1"),
+        (Sampling(top_p=1e-300), "found top_p 1e-300; expected 1e-06 to 1"),
+        (Sampling(logit_bias=((1, 1e300),)), "expected numbers of at most"),
         (Sampling(top_k=-1), "found top_k -1; expected at least 0"),
         (Sampling(min_p=1.0), "found min_p 1.0; expected at least 0 and below 1"),
         (Sampling(top_logprobs=6), "found top_logprobs 6; expected 0 to 5"),
         (Sampling(stop=("",)), "expected strings of at least one character"),
-        (Sampling(logit_bias=((5, 1.0),)), "expected finite numbers for tokens 0 to 4"),
+        (Sampling(logit_bias=((5, 1.0),)), "either way for tokens 0 to 4"),
     ],
 )
 def test_parameters_that_describe_no_distribution_are_refused(wrong: Sampling, text: str) -> None:

@@ -20,6 +20,8 @@ COMMANDS = {
     "new": "write a working environment to start from",
     "inspect": "a run in the terminal: its numbers, why prefixes broke, its tokens",
     "doctor": "is sampling and training of a model exact?",
+    "serve": "a server over a model: tokens, OpenAI's routes, sessions, compaction",
+    "chat": "talk to a model, or to a server, in the terminal",
     "bench": "measure side by side with peers",
 }
 """Command to its line of help. The module turnwise.cli.COMMAND holds `run(args) -> exit code`."""

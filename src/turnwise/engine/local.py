@@ -24,9 +24,10 @@ from turnwise.engine.session import Before, LocalSession
 from turnwise.engine.shape import seen
 from turnwise.engine.stops import StopStrings
 from turnwise.engine.strikes import Strikes, Write
-from turnwise.errors import EngineError, EngineFull, TooLong
+from turnwise.errors import EngineError, EngineFull, SessionGone, TooLong
 from turnwise.kv import trigger
 from turnwise.model import Policy, parameters, reload
+from turnwise.model.packed import forget, sampler
 from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings, TurnStop
 
 COUNTS = (
@@ -60,7 +61,7 @@ class LocalEngine:
         self.room = Room(pool, self.counts, limits.query_every)
         self.strikes = Strikes(pool, rotary, limits.query_every, self.counts, write_notice)
         mixed = limits.mixed(parameters(policy.model), policy.device.type)
-        self.schedule = Schedule(policy, self.room, limits, self.strikes, mixed, self.counts)
+        self.schedule = Schedule(sampler(policy), self.room, limits, self.strikes, mixed, self.counts)
         self.schedule.go.set()
         if limits.threaded:
             self.schedule.thread = ThreadPoolExecutor(1, "turnwise-engine")
@@ -169,7 +170,7 @@ class LocalEngine:
         self._close(self._own(session), "closed")
 
     def _close(self, session: LocalSession, why: str) -> None:
-        error = EngineError(f"the session was {why} while it was being sampled from")
+        error = SessionGone(f"the session was {why} while it was being sampled from")
         self.schedule.end(error, of={session})
         self.room.close(session, why)
 
@@ -191,6 +192,7 @@ class LocalEngine:
         if self.room.computing:
             raise EngineError("found an update of weights while a forward pass runs; pause the engine first")
         self.schedule.version = version
+        forget(self.schedule.policy)
         for session in list(self.room.sessions):
             if self.limits.on_update == "drop":
                 self._close(session, "dropped by an update of the weights")
@@ -219,7 +221,7 @@ class LocalEngine:
             return session
         why = session.gone if isinstance(session, LocalSession) else ""
         why = f"it was {why}" if why else "closed, or another engine's"
-        raise EngineError(f"found a session this engine does not hold ({why}); open a new one")
+        raise SessionGone(f"found a session this engine does not hold ({why}); open a new one")
 
     async def _sampled(self, session: LocalSession, limit: int, deadline: float, listen: Listener | None) -> Completion:
         stop = session.sampling.stop

@@ -5,7 +5,6 @@ A checkpoint is written under a temporary name, sealed with the list of its file
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -13,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from turnwise.errors import RunError
-from turnwise.runs import disk
 from turnwise.runs.folder import RunFolder, step_of
+from turnwise.sealed import seal, sealed, sync
 
-SEAL = "complete.json"
 ATTEMPT = re.compile(r"\.tmp-.*-(\d+)")
 
 
@@ -28,12 +26,12 @@ def save(folder: RunFolder, step: int, write: Callable[[Path], None], keep: int)
     attempt = _attempt(folder, f"step-{step:06d}")
     attempt.mkdir()
     write(attempt)
-    _seal(attempt, step)
+    seal(attempt, {"step": step})
     place = folder.checkpoints / f"step-{step:06d}"
     if place.exists():
         place.rename(_attempt(folder, f"old-{place.name}"))
     attempt.rename(place)
-    disk.sync(folder.checkpoints)
+    sync(folder.checkpoints)
     _prune(folder, keep)
     return place
 
@@ -51,39 +49,11 @@ def _attempt(folder: RunFolder, name: str) -> Path:
     return path
 
 
-def _files(checkpoint: Path) -> dict[str, int]:
-    """Every file but the seal, with its size."""
-    files = sorted(p for p in checkpoint.rglob("*") if p.is_file())
-    return {str(p.relative_to(checkpoint)): p.stat().st_size for p in files if p != checkpoint / SEAL}
-
-
-def _seal(checkpoint: Path, step: int) -> None:
-    """Write the list of files once they are all on the disk."""
-    for path in checkpoint.rglob("*"):
-        disk.sync(path)
-    seal = checkpoint / SEAL
-    seal.write_text(json.dumps({"step": step, "files": _files(checkpoint)}))
-    disk.sync(seal)
-    disk.sync(checkpoint)
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    """Whether the sealed files are all there at their size; a half-copied folder is not a checkpoint."""
-    seal = checkpoint / SEAL
-    if not seal.is_file():
-        return False
-    try:
-        sealed = json.loads(seal.read_text())
-    except ValueError:
-        return False
-    return isinstance(sealed, dict) and sealed.get("files", {}).items() <= _files(checkpoint).items()
-
-
 def _complete(folder: RunFolder) -> list[tuple[int, Path]]:
     if not folder.checkpoints.is_dir():
         return []
     steps = ((step_of(path), path) for path in folder.checkpoints.iterdir() if path.is_dir())
-    return sorted((step, path) for step, path in steps if step is not None and _is_complete(path))
+    return sorted((step, path) for step, path in steps if step is not None and sealed(path))
 
 
 def _prune(folder: RunFolder, keep: int) -> None:

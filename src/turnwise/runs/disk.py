@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.errors import RunError
-
-
-def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from turnwise.sealed import sync
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:

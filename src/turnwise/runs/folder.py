@@ -15,6 +15,7 @@ from typing import Any
 
 from turnwise.errors import RunError
 from turnwise.runs import disk
+from turnwise.sealed import sync
 
 STEP = re.compile(r"step-(\d+)(\.parquet)?")
 
@@ -139,8 +140,8 @@ class RunFolder:
             path.rename(aside)
         for leftover in (*self.path.glob(".tmp-*"), *self.rollouts.glob(".tmp-*"), *self.token_tables.glob(".tmp-*")):
             leftover.unlink()
-        disk.sync(self.rollouts)
-        disk.sync(self.checkpoints)
+        sync(self.rollouts)
+        sync(self.checkpoints)
         self.event(
             "rewind",
             step=step,

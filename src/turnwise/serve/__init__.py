@@ -1,0 +1,5 @@
+"""The HTTP server over an engine."""
+
+from turnwise.serve.app import make
+
+__all__ = ["make"]
