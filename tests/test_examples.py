@@ -18,7 +18,10 @@ def test_the_readme_shows_the_example_environment_as_it_stands() -> None:
     assert len([line for line in source.splitlines() if line.strip()]) <= 23
 
 
-@pytest.mark.parametrize("name", ["guess", "recall", "forth", "echo", "passages", "math", "reasoning_gym"])
+EXAMPLES = ["guess", "recall", "recall-compaction", "forth", "echo", "passages", "condense", "math", "reasoning_gym"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_environments_train(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     small = ["--out", str(tmp_path), "--train.steps", "2", "--train.tasks", "2", "--eval.tasks", "5"]

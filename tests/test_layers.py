@@ -21,6 +21,7 @@ LAYERS = (
     "kv",
     "model",
     "envs",
+    "condense",
     "agents",
     "engine",
     "trees",
@@ -37,8 +38,8 @@ LAYERS = (
     "loop",
     "sft",
     "starter",
-    "bench",
     "testing",
+    "bench",
     "cli",
 )
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

@@ -9,6 +9,7 @@ TurnwiseError
     TooLong         no room for it ever: it is longer than the model or the cache can hold
     SessionGone     its session is closed, or another engine's
     EngineDown      the server behind the engine cannot be reached or fails
+  ToolError         a tool cannot do what it was asked; the model is told
   RunError          a run folder that cannot be read, resumed or written
   DataError         turns, rows or files whose parts do not fit together
 """
@@ -48,6 +49,10 @@ class SessionGone(EngineError):
 
 class EngineDown(EngineError):
     """The server behind an engine cannot be reached, or fails."""
+
+
+class ToolError(TurnwiseError):
+    """Raised by an environment's step: its text is told to the model, and the episode goes on."""
 
 
 class RunError(TurnwiseError):

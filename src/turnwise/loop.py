@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from turnwise import runs
 from turnwise.agents import Batch, Plan, rollout
+from turnwise.agents.columns import absent, columns
 from turnwise.agents.figures import figures
 from turnwise.config import RunConfig, dump
 from turnwise.errors import RunError
@@ -63,7 +65,7 @@ class Cycle:
         self.tasks: Iterator[Task] = iter(())
         self.idle = 0
         self.silence = Silence(parts.echo) if parts.echo else None
-        self.warned = {event["prefix"] for event in folder.events() if "prefix" in event}
+        self.warned = {event[key] for event in folder.events() for key in ("prefix", "column") if key in event}
 
     async def run(self, done: int) -> dict[str, float]:
         """Steps `done` + 1 to the last; step 0 is the evaluation before training."""
@@ -86,7 +88,7 @@ class Cycle:
         trained = time.perf_counter()
         computed = engine["engine/tokens_read"] + config.train.passes * metrics["samples/tokens_forwarded"]
         self._heed(metrics)
-        runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories)
+        runs.rollouts.save(self.folder.rollout(number + 1), number + 1, trajectories, self._columns(trajectories))
         if number + 1 == config.train.steps or (config.eval.every and (number + 1) % config.eval.every == 0):
             metrics |= await self.evaluate()
         return metrics | {
@@ -113,6 +115,7 @@ class Cycle:
             parts.echo,
             lambda rows: self._judged(rows, trajectories, told),
             seen,
+            parts.condense.masked if parts.condense else (),
         )
         if seen is not None:
             runs.tokens.save(self.folder.tokens(number + 1), number + 1, trajectories, seen, self._text)
@@ -143,6 +146,17 @@ class Cycle:
         self.reporter.note(text)
         self.folder.event("warning", text=text, **data)
 
+    def _columns(self, trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
+        """What the config wants saved beside the rest."""
+        found = columns(trajectories, self.config.env.save_columns)
+        for name in (name for name in absent(found) if name not in self.warned):
+            self.warned.add(name)
+            self._warn(
+                f"env.save_columns: no episode of this step has {name!r} in its environment's extra, task or metrics",
+                column=name,
+            )
+        return found
+
     def _text(self, token: int) -> str:
         return str(self.parts.policy.tokenizer.decode([token], skip_special_tokens=False))
 
@@ -161,7 +175,17 @@ class Cycle:
             self.folder.event("episode_retried", stage=stage, step=play.step, error=failed.error, tokens_lost=lost)
 
         trajectories = await rollout(
-            play, parts.environment, parts.engine, parts.renderer, sampling, parts.limits, progress, retried, compaction
+            play,
+            parts.environment,
+            parts.engine,
+            parts.renderer,
+            sampling,
+            parts.limits,
+            progress,
+            retried,
+            compaction,
+            rules=parts.rules,
+            condense=parts.condense,
         )
         errors = Counter(t.error for t in trajectories if t.error is not None)
         for error, times in errors.items():

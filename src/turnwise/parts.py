@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from renderers import Renderer
 
-from turnwise.agents import Limits, Plan, plan, sampling
+from turnwise.agents import Limits, Plan, Rules, plan, sampling
+from turnwise.condense import Condensation, condensation
 from turnwise.config import RunConfig
 from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
@@ -22,7 +24,9 @@ from turnwise.losses import choose as choose_loss
 from turnwise.model import Policy, load, tiny
 from turnwise.model.again import compute_again
 from turnwise.model.slots import Gradient
+from turnwise.runs import rollouts
 from turnwise.text import choose
+from turnwise.text.notice import notice_ids
 from turnwise.train import Judges, Oracle, Trainer
 from turnwise.train.state import keep, take
 from turnwise.trees.echo import Rule
@@ -47,6 +51,8 @@ class Parts:
     oracle: Oracle | None
     sampling: Sampling
     limits: Limits
+    rules: Rules
+    condense: Condensation | None
     compaction: Plan | None = None
     eval_compaction: Plan | None = None
 
@@ -65,6 +71,7 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     """Make the parts; `weights` is a checkpoint to load instead of the config's model."""
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
+    rollouts.free(config.env.save_columns)
     environment = find(config.env.id, config.env.args)
     tasks = TaskSet(environment, config.env.holdout_fraction, config.env.holdout_seed)
     echo = _echo(config, tasks)
@@ -72,22 +79,38 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     if config.train.checkpoint_activations:
         compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
+    engine = LocalEngine(policy, write_notice=partial(notice_ids, renderer))
     return Parts(
         config=config,
         environment=environment,
         tasks=tasks,
         policy=policy,
         renderer=renderer,
-        engine=LocalEngine(policy),
+        engine=engine,
         trainer=Trainer(policy, config.train, choose_loss(config.loss), config.loss, _gradient(config)),
         judges=_judges(config, policy, tasks),
         echo=echo,
         oracle=Oracle(config.oracle, policy, renderer, config.train.row_tokens) if config.oracle.coef else None,
         sampling=sampling(config.env.sampling, renderer),
         limits=Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s),
+        rules=Rules.of(config.env),
+        condense=_condense(config, engine, renderer, tasks),
         compaction=plan(config.rollout.compaction),
         eval_compaction=plan(config.eval.compaction or config.rollout.compaction),
     )
+
+
+def _condense(config: RunConfig, engine: LocalEngine, renderer: Renderer, tasks: TaskSet) -> Condensation | None:
+    """Who condenses: the policy's own engine, or one over a copy or another model that is never trained."""
+    wanted = config.rollout.condense
+    if wanted is None:
+        return None
+    writer, theirs = wanted.model, renderer
+    if wanted.type == "model" and writer.source in ("start", "load"):
+        model = _policy(config, tasks) if writer.source == "start" else load(writer.name, config.dtype, config.device)
+        engine = LocalEngine(_frozen(model))
+        theirs = choose(model.tokenizer, config.renderer if writer.source == "start" else "auto", writer.name)
+    return condensation(wanted, renderer, engine, theirs)
 
 
 def _gradient(config: RunConfig) -> Gradient:

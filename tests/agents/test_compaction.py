@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toy import Toy
 
-from played import played, turn
+from played import played, tight, turn
 from turnwise.agents import Limits, plan, play
 from turnwise.agents.compaction import cache_figures, fresh, peak
 from turnwise.agents.sampling import sampling
@@ -86,6 +86,8 @@ def test_the_peak_of_a_cache_is_before_an_event_or_at_the_end() -> None:
     assert peak(turn([1, 2, 3], [4, 5])) == 4
     assert peak(turn([1, 2, 3], [4, 5, 6, 7], events=(event(5, 1, 4, 1),))) == 5
     assert peak(turn([1, 2, 3], [4] * 9, events=(event(5, 1, 4, 1), event(8, 1, 6, 0)))) == 6
+    forced = turn([1, 2, 3], [4, 5, 6], support=tight([4, 9], [5], [6]))
+    assert peak(forced) == peak(turn([1, 2, 3], [4])) == peak(turn([1, 2, 3, 4], [])) == 3
     again = Event(5, 1, 4, "delete_reread", np.zeros((2, 1, 0), np.int16), np.array([0, 4], np.int32))
     assert peak(turn([1, 2, 3], [4] * 9, events=(again,))) == 2 + 6
 
@@ -106,7 +108,7 @@ def test_events_are_counted_once_though_later_turns_name_them_too() -> None:
         "compaction/kept": pytest.approx(3 / 9),
         "compaction/region": 3.0,
         "compaction/residual": pytest.approx(0.2),
-        "time/event_ms": pytest.approx(2 / 3),
+        "perf/event_ms": pytest.approx(2 / 3),
     }
 
 

@@ -10,16 +10,18 @@ import pytest
 from toy import Toy
 
 from turnwise.agents import Limits, play
-from turnwise.errors import EngineError
+from turnwise.errors import EngineFull, TooLong
 from turnwise.testing import FakeEngine, FakeSession, byte_tokenizer
 from turnwise.text import ChatML, Template
 from turnwise.types import (
     Break,
     BreakKind,
     Compaction,
+    Completion,
     EpisodeStop,
     Observation,
     Sampling,
+    Session,
     Task,
     Trajectory,
     TurnStop,
@@ -180,14 +182,20 @@ def test_a_template_that_rewrites_history_opens_a_new_session_under_another_seed
     assert prefix is not None and (prefix.kind, prefix.at) == (BreakKind.THINKING_STRIPPED, len(first))
 
 
-def test_what_is_wrong_with_the_engine_rises_and_leaves_no_session_open() -> None:
-    async def run(engine: FakeEngine) -> None:
-        empty = Trajectory("toy", Task("t"), 0, 0, 0)
-        await play(Toy([]), empty, engine, CHATML, Sampling(), WIDE)
+def test_what_an_engine_cannot_serve_is_the_end_of_the_episode_and_leaves_no_session_open() -> None:
+    trajectory, _ = episode("a")
+    assert (trajectory.stop_reason, len(trajectory.turns)) == (EpisodeStop.ENGINE_ERROR, 1)
+    assert "all are said" in str(trajectory.error)
 
-    engine = FakeEngine([])
-    with pytest.raises(EngineError, match="all are said"):
-        asyncio.run(run(engine))
+
+def test_a_bug_of_the_engine_rises_and_leaves_no_session_open() -> None:
+    class Buggy(FakeEngine):
+        async def step(self, session: Session, new_ids: Sequence[int], *_: Any, **__: Any) -> Completion:
+            raise ZeroDivisionError("a bug")
+
+    engine, empty = Buggy([]), Trajectory("toy", Task("t"), 0, 0, 0)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(play(Toy([]), empty, engine, CHATML, Sampling(), WIDE))
     assert engine.open_sessions == 0
 
 
@@ -231,3 +239,42 @@ def test_an_environment_that_fails_to_close_has_still_played_its_episode() -> No
 def test_a_reward_that_is_no_number_is_the_environment_s_failure() -> None:
     failed = odd(Observation([{"role": "user", "content": "hi"}], reward=float("nan")))
     assert failed.stop_reason is EpisodeStop.ENV_ERROR and "found reward nan" in str(failed.error)
+
+
+class Small(Listening):
+    """Holds no more than so many tokens, and has no room at all the first `full` times it is asked."""
+
+    def __init__(self, replies: Sequence[Sequence[int]], most: int, full: int = 0) -> None:
+        super().__init__(replies)
+        self.most = most
+        self.full = full
+
+    async def step(self, session: Session, new_ids: Sequence[int], *given: Any, **named: Any) -> Completion:
+        self.full -= 1
+        if self.full >= 0:
+            raise EngineFull("no room now")
+        if len(session.ids) + len(new_ids) > self.most:
+            raise TooLong("no room ever")
+        return await super().step(session, new_ids, *given, **named)
+
+
+def small(most: int, full: int = 0) -> Trajectory:
+    engine, empty = Small([[*ids("a"), END], [*ids("stop"), END]], most, full), Trajectory("toy", Task("t"), 0, 0, 1)
+    asyncio.run(play(Toy([]), empty, engine, CHATML, Sampling(stop_ids=(END,)), WIDE))
+    assert engine.open_sessions == 0
+    return empty
+
+
+@pytest.mark.parametrize(
+    ("most", "stop", "turns"),
+    [(10, EpisodeStop.OVERLONG, 0), (FIRST + 9, EpisodeStop.TOKEN_LIMIT, 1), (999, EpisodeStop.DONE, 2)],
+)
+def test_what_the_model_cannot_hold_ends_the_episode_as_a_limit_does(most: int, stop: EpisodeStop, turns: int) -> None:
+    trajectory = small(most)
+    assert (trajectory.stop_reason, len(trajectory.turns), trajectory.error) == (stop, turns, None)
+
+
+def test_an_engine_without_room_is_asked_again_until_it_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.condense.patience.FIRST_S", 0.0)
+    trajectory = small(999, full=3)
+    assert (trajectory.stop_reason, len(trajectory.turns)) == (EpisodeStop.DONE, 2)

@@ -15,10 +15,9 @@ from turnwise.agents import Batch, Limits, rollout
 from turnwise.engine import LocalEngine
 from turnwise.engine.local import LocalSession
 from turnwise.envs.find import Environment
-from turnwise.errors import EngineError
 from turnwise.testing import FakeEngine, byte_tokenizer, tiny_model
 from turnwise.text import ChatML
-from turnwise.types import Engine, EpisodeStop, Observation, Sampling, Session, Task, Trajectory
+from turnwise.types import Completion, Engine, EpisodeStop, Observation, Sampling, Session, Task, Trajectory
 
 CHATML = ChatML(byte_tokenizer())
 END = CHATML.end
@@ -131,6 +130,13 @@ def test_an_episode_that_ran_into_a_limit_is_not_tried_again(limits: Limits) -> 
     assert (diary.count("start"), diary.count("close")) == (1, 1)
 
 
+def test_what_an_engine_cannot_serve_is_tried_again_too() -> None:
+    diary: list[str] = []
+    (found,) = play(Batch(TASKS[:1], 1, 0, 0, retries=2), talk("a"), diary=diary)
+    assert (found.stop_reason, Counter(diary)) == (EpisodeStop.ENGINE_ERROR, Counter(start=3, step=3, close=3))
+    assert found.metrics["retries"] == 2.0
+
+
 def test_a_failure_leaves_its_siblings_alone() -> None:
     found = play(Batch(TASKS, 2, 0, 0), talk("stop"), Flaky, times=3)
     assert Counter(t.stop_reason for t in found) == Counter({EpisodeStop.DONE: 5, EpisodeStop.ENV_ERROR: 3})
@@ -165,13 +171,21 @@ def test_cancelling_closes_every_environment_and_session() -> None:
     asyncio.run(run())
 
 
-def test_an_error_of_the_engine_rises_once_every_other_episode_has_closed() -> None:
+class Buggy(FakeEngine):
+    """Fails in a way that nobody meant."""
+
+    async def step(self, session: Session, new_ids: Sequence[int], *given: Any, **named: Any) -> Completion:
+        await asyncio.sleep(0.001)
+        raise ZeroDivisionError("a bug")
+
+
+def test_a_bug_rises_once_every_other_episode_has_closed() -> None:
     diary: list[str] = []
-    engine = talk("a")
+    engine = Buggy([])
     environment = Environment("toy", Dawdling, {"diary": diary})
 
     async def run() -> None:
-        with pytest.raises(EngineError, match="all are said"):
+        with pytest.raises(ZeroDivisionError):
             await rollout(Batch(TASKS, 2, 0, 0), environment, engine, CHATML, OPEN, LIMITS)
         assert diary.count("start") == diary.count("close") == 8
         assert engine.open_sessions == 0

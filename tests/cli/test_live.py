@@ -9,6 +9,7 @@ import signal
 import pytest
 from rich.console import Console
 
+from turnwise.cli.columns import held_out
 from turnwise.cli.interrupt import SOON, stoppable
 from turnwise.cli.live import ROWS, Last, Lines, LiveTable, reporter
 
@@ -88,6 +89,10 @@ def test_the_first_held_out_result_stays_in_sight():
 
     shown = [line for line in screen(play).splitlines() if HELD_OUT in line][-4:]
     assert [line[line.index("step") :] for line in shown] == [f"step {s}: {HELD_OUT}" for s in (0, 6, 7, 8)]
+
+
+def test_an_evaluation_with_and_without_compaction_says_both():
+    assert held_out(0, EVAL | {"eval/whole/success": 0.5}) == f"step 0: {HELD_OUT}; with the whole cache 0.50"
 
 
 def test_bars_start_again_with_the_next_step():

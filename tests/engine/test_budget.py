@@ -48,6 +48,20 @@ def test_a_session_that_was_evicted_comes_back_with_the_same_tokens() -> None:
     assert roomy[0] == tight[0] and roomy[1] == 0 and tight[1] > 6
 
 
+def test_a_fork_for_which_there_is_no_room_reads_again_and_does_not_cost_its_parent_the_cache() -> None:
+    async def run(limits: Limits) -> tuple[list[list[int]], LocalEngine]:
+        engine = LocalEngine(MODEL, limits)
+        parent = await engine.open(prompt(0, 100), OPEN, seed=0)
+        said = [await say(engine, parent)]
+        fork = await engine.fork(parent, seed=5)
+        assert parent.cache is not None and (fork.cache is None) == (limits.max_cache_tokens is not None)
+        return [*said, await say(engine, fork, [7]), await say(engine, parent, [8])], engine
+
+    roomy, _ = asyncio.run(run(Limits()))
+    tight, engine = asyncio.run(run(Limits(max_cache_tokens=192)))
+    assert tight == roomy and engine.counts["tokens_replayed"] > 100
+
+
 def test_what_could_never_fit_is_too_long_and_the_engine_goes_on() -> None:
     async def run() -> None:
         engine = LocalEngine(MODEL, Limits(max_cache_tokens=128))

@@ -24,8 +24,14 @@ def test_the_environment_s_own_success_counts_before_the_reward_and_failures_are
         "eval/n": 5.0,
         "eval/reward": 0.45,
         "eval/turns": 2.0,
+        "eval/read_tokens": 2.0,
+        "eval/sampled_tokens": 2.0,
         "eval/errors": 1.0,
+        "eval/cache/peak_mean": 0.8,
+        "eval/cache/peak_max": 1.0,
+        "eval/compaction/events": 0.0,
     }
+    assert held_out([broken], "eval/whole")["eval/whole/errors"] == 1.0
 
 
 def test_what_an_environment_measures_is_a_mean_over_the_episodes_that_say_it() -> None:

@@ -96,3 +96,11 @@ def test_rare_stop_reasons_are_shown_together():
     line = {"step": 1, **{f"stop/reason_{k}": float(9 - k) for k in range(8)}}
     said = re.findall('data-say="([^"]+)"', curves.figures([line]))
     assert said == [*(f"reason {k} {9 - k}" for k in range(5)), "others 9"]
+
+
+def test_a_run_that_compacts_shows_its_caches_and_its_gap_before_and_after():
+    line = {"step": 1, "mismatch/max": 2e-5, "mismatch/max_before": 1e-5, "mismatch/max_after": 2e-5}
+    cache = {"cache/peak_mean": 120.0, "cache/peak_max": 150.0, "compaction/events": 1.5}
+    said = re.findall('data-say="([^"]+)"', curves.figures([line | cache]))
+    assert said == ["before an event 1e-5", "after 2e-5", "largest 150", "mean 120"]
+    assert re.findall('data-say="([^"]+)"', curves.figures([line | cache | {"compaction/events": 0.0}])) == said[:2]

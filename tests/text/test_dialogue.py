@@ -85,7 +85,7 @@ def test_failed_calls_are_kept_for_an_answer_and_good_ones_count_on(renderers, t
     dialogue.add([HI])
     message = dialogue.reply(sample(tokenizers[name], f"{CALL}<tool_call>look(</tool_call>{CALL}"))
     assert [call["id"] for call in message["tool_calls"]] == ["call_1", "call_2"]
-    assert message["failed_calls"] == [{"status": "invalid_json", "raw": "look(", "name": None}]
+    assert message["failed_calls"] == [{"id": "failed_1", "status": "invalid_json", "raw": "look(", "name": None}]
     assert dialogue.messages == [HI, message]
 
 
@@ -190,6 +190,46 @@ def test_nothing_to_read_is_an_error(renderers):
 def test_a_reply_that_runs_into_the_prompt_is_an_error(renderers):
     with pytest.raises(RenderError, match="cannot be sampled"):
         reply_ids(renderers["chatml on smollm2"], "\n\ngo")
+
+
+class Refusing:
+    """A family that breaks on whatever it is given."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def render(self, *_, **__):
+        raise ValueError("one call only")
+
+    def parse_response(self, *_, **__):
+        raise KeyError("arguments")
+
+
+def test_what_a_family_s_renderer_raises_is_a_rendererror_that_says_so(renderers):
+    dialogue = Dialogue(Refusing(renderers["qwen3"]))
+    with pytest.raises(RenderError, match=r"the renderer refuses messages with roles \['user'\]: one call only"):
+        dialogue.add([{"role": "user", "content": "hi"}])
+
+
+def test_a_reply_that_a_family_s_parser_breaks_on_is_text_and_a_failed_call(renderers, tokenizers):
+    dialogue = Dialogue(renderers["qwen3"])
+    dialogue.add([{"role": "user", "content": "hi"}])
+    dialogue.renderer = Refusing(dialogue.renderer)
+    message = dialogue.reply(tokenizers["qwen3"].encode("odd"))
+    failed = {"id": "failed_1", "status": "malformed_structure", "raw": "odd", "name": None}
+    assert message == {"role": "assistant", "content": "odd", "failed_calls": [failed]}
+
+
+@pytest.mark.parametrize("name", ['{"a": 1}', "[]", "3", "null", '""'])
+def test_a_call_whose_name_is_no_name_is_a_failed_call(renderers, tokenizers, name):
+    dialogue = Dialogue(renderers["qwen3"])
+    dialogue.add([{"role": "user", "content": "hi"}])
+    text = f'<tool_call>\n{{"name": {name}, "arguments": {{}}}}\n</tool_call>'
+    message = dialogue.reply(tokenizers["qwen3"].encode(text))
+    assert "tool_calls" not in message and len(message["failed_calls"]) == 1
 
 
 def test_a_notice_among_sampled_tokens_is_no_part_of_the_reply(renderers, tokenizers):

@@ -11,7 +11,9 @@ import torch
 
 from compacted import Talk, reply
 from played import played
+from turnwise.errors import ModelError
 from turnwise.model import Policy
+from turnwise.model.slots import turns
 from turnwise.rows import Row, pack
 from turnwise.testing import tiny_model
 from turnwise.train.step import score_row
@@ -138,3 +140,13 @@ def test_queries_of_the_suffix_are_replayed_as_they_are() -> None:
     talk.strike(2, 11, source="suffix")
     talk.say(6)
     assert apart(policy, rows_of([played(talk.done())])) < EXACT
+
+
+def test_a_model_without_rotary_positions_replays_what_turns_no_queries_and_refuses_the_rest() -> None:
+    policy = tiny_model()
+    rows = {how: rows_of([talk_of(policy, 1, 2, method=how)]) for how in ("evict", "delete", "match")}
+    del policy.model.base_model.rotary_emb.inv_freq
+    for how in ("evict", "delete"):
+        assert turns(rows[how][0].strikes) is False
+    with pytest.raises(ModelError, match="positions are not rotary; expected a rotary model"):
+        score_row(policy, rows["match"][0])

@@ -51,7 +51,7 @@ def attended(made: Slots, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def replay(gradient: Any) -> Slots:
-    return Slots(ENDS, STRIKES, np.arange(TOKENS, dtype=np.int32), INV_FREQ, gradient)
+    return Slots(ENDS, STRIKES, np.arange(TOKENS, dtype=np.int32), CPU, INV_FREQ, gradient)
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -186,13 +186,16 @@ def test_every_place_in_a_group_that_users_wrote_echoes_exactly_once(spec: Any) 
     assert sorted(picked) == sorted(prefixes)
 
 
-def test_a_notice_among_what_was_sampled_is_a_user_s_text() -> None:
+def test_a_notice_among_what_was_sampled_is_a_user_s_but_not_told_from_its_template() -> None:
     told = walk()
     told.turns[2].injected = np.array([True, False])
-    assert chosen([told], user={"alpha": 0.5})[1] == [[5, 6, 12]]
     assert chosen([told], assistant={})[1] == [[7, 10, 13]]
-    _, e = echo_of([told], user={"alpha": 0.5}, assistant={})
-    assert (e.role.tolist()[-2:], e.alpha.tolist()[-2:]) == (["user", "assistant"], [0.5, 1.0])
+    assert chosen([told], user={})[1] == [[5, 6]]
+    assert dropped(chosen([told], user={})[0])["unknown_body"] == 1
+    assert (
+        dropped(chosen([told], assistant={})[0])["role_off"]
+        == dropped(chosen([walk()], assistant={})[0])["role_off"] + 1
+    )
 
 
 def test_text_that_is_read_again_after_an_event_echoes_where_it_was_read_first() -> None:

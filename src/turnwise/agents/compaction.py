@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from turnwise.config.compaction import CompactionConfig
 from turnwise.kv.columns import REREAD
 from turnwise.kv.trigger import Protect, protected
@@ -86,7 +88,7 @@ def cache_figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "compaction/kept": sum(event.slots for event in events) / max(sum(sizes), 1),
         "compaction/region": sum(sizes) / len(events),
         "compaction/residual": sum(event.residual for event in events) / len(events),
-        "time/event_ms": sum(event.ms for event in events) / len(events),
+        "perf/event_ms": sum(event.ms for event in events) / len(events),
     }
 
 
@@ -100,7 +102,7 @@ def fresh(turns: Sequence[Turn]) -> Iterator[Event]:
 
 
 def peak(turn: Turn) -> int:
-    """The most columns its cache held; the token sampled last is not among them.
+    """The most columns its cache held; the token drawn last is not among them, nor what was forced behind it.
 
     3 read, 4 written, columns (1, 4) to one slot at token 5: 5 before the event, 3 behind it, 4 at the end: 5.
     """
@@ -109,4 +111,11 @@ def peak(turn: Turn) -> int:
         columns += event.at - done
         most, done = max(most, columns), event.at
         columns = len(event.queries) if event.method == REREAD else columns - (event.end - event.start) + event.slots
-    return max(most, columns + len(turn.prompt_ids) + len(turn.completion_ids) - 1 - done)
+    return max(most, columns + _read(turn) - done)
+
+
+def _read(turn: Turn) -> int:
+    """Tokens that were read by the end of a turn: all before the last one that could have been another."""
+    size = len(turn.completion_ids)
+    free = np.arange(size) if turn.support is None else np.flatnonzero(np.diff(turn.support.offsets) != 1)
+    return len(turn.prompt_ids) + int(free[-1] if len(free) else min(size, 1) - 1)

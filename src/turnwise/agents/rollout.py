@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from renderers import Renderer
 
 from turnwise.agents.compaction import Plan
-from turnwise.agents.episode import Limits, play
+from turnwise.agents.episode import play
+from turnwise.agents.limits import Limits, Rules
+from turnwise.condense import Condensation, Shared
 from turnwise.envs.find import Environment
 from turnwise.types import Engine, EpisodeStop, Sampling, Task, Trajectory
 
-FAILED = {EpisodeStop.ENV_ERROR, EpisodeStop.TIMEOUT}
+FAILED = {EpisodeStop.ENV_ERROR, EpisodeStop.TIMEOUT, EpisodeStop.ENGINE_ERROR}
 """Ends that say nothing about the policy, and are worth another try."""
 
 
@@ -45,9 +47,16 @@ async def rollout(
     progress: Callable[[int, int], None] = lambda done, total: None,
     retried: Callable[[Trajectory], None] = lambda failed: None,
     compaction: Plan | None = None,
+    *,
+    rules: Rules = Rules(),  # noqa: B008 - frozen
+    condense: Condensation | None = None,
 ) -> list[Trajectory]:
-    """Trajectories by group and sibling, however the episodes finish; `retried` hears of attempts that are replaced."""
+    """Trajectories by group and sibling, however the episodes finish; `retried` hears of attempts that are replaced.
+
+    With `condense`, siblings share what they have condensed.
+    """
     total = len(batch.tasks) * batch.group
+    groups = [Shared() for _ in batch.tasks]
     done = 0
 
     async def one(group: int, sibling: int) -> Trajectory:
@@ -55,7 +64,12 @@ async def rollout(
         for attempt in range(batch.retries + 1):
             seed = seed_of(batch.seed, batch.step, group, sibling, attempt)
             empty = Trajectory(environment.id, batch.tasks[group], group, sibling, seed)
-            played = await play(environment.new(), empty, engine, renderer, sampling, limits, compaction)
+            common = seed_of(batch.seed, batch.step, group)
+            history = condense.history(groups[group], common, seed) if condense else None
+            env = environment.new()
+            played = await play(
+                env, empty, engine, renderer, sampling, limits, compaction, rules=rules, history=history
+            )
             played.metrics["retries"] = float(attempt)
             if played.stop_reason not in FAILED or attempt == batch.retries:
                 break
@@ -69,6 +83,8 @@ async def rollout(
         return await asyncio.gather(*episodes)
     finally:
         await _end(episodes)
+        for shared in groups:
+            shared.close()
 
 
 async def _end(episodes: Sequence[asyncio.Task[Trajectory]]) -> None:

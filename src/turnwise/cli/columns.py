@@ -60,7 +60,9 @@ def held_out(step: int, metrics: Mapping[str, float]) -> str | None:
     if "eval/success" not in metrics:
         return None
     low, high, n = (metrics[f"eval/{k}"] for k in ("low", "high", "n"))
-    return f"step {step}: held-out success {metrics['eval/success']:.2f} ({low:.2f} to {high:.2f}), n {n:.0f}"
+    said = f"step {step}: held-out success {metrics['eval/success']:.2f} ({low:.2f} to {high:.2f}), n {n:.0f}"
+    whole = metrics.get("eval/whole/success")
+    return said if whole is None else f"{said}; with the whole cache {whole:.2f}"
 
 
 def aligned(words: list[str], columns: Sequence[Column] = COLUMNS) -> str:

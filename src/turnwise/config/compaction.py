@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from turnwise.config.condense import CondenseConfig
 from turnwise.config.section import Section
 
 Positive = Annotated[int, Field(ge=1)]
@@ -188,3 +189,5 @@ class RolloutConfig(Section):
 
     compaction: CompactionConfig | None = None
     """Compaction of the key/value cache; left out, the cache holds everything."""
+    condense: CondenseConfig | None = None
+    """Long histories rewritten as shorter text; left out, nothing is."""

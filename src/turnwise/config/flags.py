@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, get_origin
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -130,9 +130,8 @@ def _known(key: Key, values: list[str], flags: Flags) -> int:
 
 
 def _listed(key: Key, words: list[str]) -> list[str]:
-    """A list that may be absent is handed on as one word of JSON, since a second one would not be read."""
-    whole = key.container is not list or get_origin(key.type) is list or words[0][:1] == "["
-    return words if whole else [json.dumps(words)]
+    """A list is handed on as one word of JSON: in a section that may be absent, its words would not be read as one."""
+    return words if key.container is not list or words[:1] == [] or words[0][:1] == "[" else [json.dumps(words)]
 
 
 def _inside(table: Key, name: str, values: list[str], flags: Flags) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from turnwise.config.compaction import CompactionConfig, RolloutConfig
 from turnwise.config.echo import EchoConfig
@@ -87,6 +87,16 @@ class EnvConfig(Section):
     """Seconds an episode may take."""
     retries: Count = 1
     """How often an episode that failed in the environment is played again before it is counted as failed."""
+    on_bad_call: Literal["pass", "answer", "end"] = "pass"
+    """A tool call that cannot be read, names no tool there is, or has arguments that do not fit: `pass` hands it to the
+    environment, `answer` tells the model in a tool message, `end` ends the episode (parse_error)."""
+    on_no_call: Literal["pass", "end"] = "pass"
+    """A reply without a tool call where there are tools: `end` ends the episode once the environment has seen it."""
+    on_cut: Literal["pass", "end"] = "pass"
+    """A reply cut at `sampling.max_tokens`: `end` ends the episode once the environment has seen it (length)."""
+    save_columns: list[str] = []
+    """Columns to add to the rollouts table: names in what the environment calls `extra`, in a task's data, or among an
+    episode's metrics."""
     holdout_fraction: Fraction = 0.2
     """Share of tasks kept out of training, chosen by a hash of the task's key."""
     holdout_seed: int = 0
@@ -95,6 +105,13 @@ class EnvConfig(Section):
     """How replies are drawn."""
     echo: EchoConfig | None = None
     """Tokens of the environment that are learnt by cross-entropy; left out, there are none."""
+
+    @field_validator("save_columns")
+    @classmethod
+    def _columns_differ(cls, names: list[str]) -> list[str]:
+        if len(set(names)) < len(names) or not all(names):
+            raise ValueError(f"found save_columns {names}; expected names, each once")
+        return names
 
     @model_validator(mode="after")
     def _args_have_values(self) -> Self:

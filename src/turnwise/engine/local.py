@@ -183,7 +183,7 @@ class LocalEngine:
 
     async def load(self, folder: Path, version: int) -> None:
         async with self.schedule.border:
-            reload(self.policy, folder)
+            await self.schedule.compute(reload, self.policy, folder)
             self.update(version)
 
     def update(self, version: int) -> None:

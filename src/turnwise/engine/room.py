@@ -109,10 +109,13 @@ class Room:
 
     def whole(self, source: LocalSession, target: LocalSession) -> bool:
         """Copy everything: a fork. False where there is no room for it now."""
-        cache = source.cache
-        if cache is None or not self.fit(target, max(cache.columns, len(cache.head_M)) + 1, source):
+        cache, busy = source.cache, source.busy
+        if cache is None:
             return False
-        if source.cache is None:
+        source.busy = True  # evicting it would leave nothing to copy
+        fits = self.fit(target, max(cache.columns, len(cache.head_M)) + 1)
+        source.busy = busy
+        if not fits:
             return False
         assert target.cache is not None
         self.pool.copy(cache.extent, target.cache.extent, 0, cache.columns)

@@ -94,7 +94,7 @@ class Schedule:
         if not planned:
             return
         batch = assemble(self.room.pool, planned, self.limits.query_every)
-        draws = await self._compute(compute, self.policy, batch)
+        draws = await self.compute(compute, self.policy, batch)
         self._commit(batch, [count for _, count in planned], draws)
 
     async def _strike(self) -> None:
@@ -109,7 +109,7 @@ class Schedule:
         wanted = [strike for strike in group if strike.session in running]
         for strike in wanted:
             strike.session.striking = True
-        for one in await self._compute(self.strikes.carry_out, wanted) if wanted else []:
+        for one in await self.compute(self.strikes.carry_out, wanted) if wanted else []:
             session = one.strike.session
             if self.strikes.commit(one) and not running[session].done.done():
                 self.strikes.notice(running[session], self.version, after_event=True)
@@ -125,7 +125,7 @@ class Schedule:
         request.finish(request.ending)
         self.leave(request)
 
-    async def _compute(self, work: Callable[..., T], *args: Any) -> T:
+    async def compute(self, work: Callable[..., T], *args: Any) -> T:
         """Between two borders: in the thread, if there is one."""
         if self.thread is None:
             return work(*args)

@@ -60,8 +60,8 @@ def read(pool: Pool, extent: Extent, layer: int, places_M: NDArray[np.int_]) -> 
     """Stored queries [K, G, M, D] of a layer."""
     shape, each = pool.shape, columns_each(pool.shape)
     rows = torch.from_numpy(_rows(shape, extent, places_M)).to(shape.device)
-    parts = [pool.keys[layer][rows.flatten()], pool.values[layer][rows[:, :, : shape.groups - each].flatten()]]
-    q_MKGD = torch.cat([p.view(len(places_M), shape.heads, -1, shape.width) for p in parts], 2)
+    halves = ((pool.keys[layer], rows), (pool.values[layer], rows[:, :, : shape.groups - each]))
+    q_MKGD = torch.cat([store[some.flatten()].view(*some.shape, shape.width) for store, some in halves], 2)
     return q_MKGD.permute(1, 2, 0, 3)
 
 

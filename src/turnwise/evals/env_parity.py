@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from renderers import Renderer
 
-from turnwise.agents import Batch, Limits, plan, rollout, sampling
+from turnwise.agents import Batch, Limits, Rules, plan, rollout, sampling
+from turnwise.condense import condensation
 from turnwise.config.doctor_env import EnvDoctorConfig
 from turnwise.engine import LocalEngine
 from turnwise.envs import TaskSet, find
@@ -89,11 +90,22 @@ def _ways(config: EnvDoctorConfig, renderer: Renderer, tools: Sequence[Tool]) ->
 async def _play(
     config: EnvDoctorConfig, tasks: TaskSet, policy: Policy, renderer: Renderer, how: Sampling
 ) -> list[Trajectory]:
-    """Real episodes; one that failed is an error here, since there is nothing to replay."""
+    """Real episodes; one that failed is an error here, since there is nothing to replay. Where a model condenses, it is
+    the one that is examined."""
     limits = Limits(config.env.max_turns, config.env.max_tokens, config.env.timeout_s)
     batch = Batch([*islice(tasks.train(seed=config.seed), config.tasks)], config.env.group, config.seed, 0)
-    compaction = plan(config.rollout.compaction)
-    played = await rollout(batch, tasks.environment, LocalEngine(policy), renderer, how, limits, compaction=compaction)
+    engine, wanted = LocalEngine(policy), config.rollout.condense
+    played = await rollout(
+        batch,
+        tasks.environment,
+        engine,
+        renderer,
+        how,
+        limits,
+        compaction=plan(config.rollout.compaction),
+        rules=Rules.of(config.env),
+        condense=condensation(wanted, renderer, engine, renderer) if wanted else None,
+    )
     errors = [t.error for t in played if t.error is not None]
     if errors:
         raise RunError(f"{len(errors)} of {len(played)} episodes failed in {config.env.id}; the first: {errors[0]}")

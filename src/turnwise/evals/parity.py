@@ -24,7 +24,7 @@ from turnwise.model import Policy
 from turnwise.rows import Row, pack
 from turnwise.train.step import score_row
 from turnwise.trees import merge
-from turnwise.types import Budget, Compaction, Completion, Sampling, Session, Settings, Task, Trajectory, Turn
+from turnwise.types import Budget, Compaction, Sampling, Session, Settings, Task, Trajectory, Turn
 from turnwise.types import Turns as TurnRule
 
 SAID = (
@@ -201,17 +201,7 @@ async def _siblings(policy: Policy, config: DoctorConfig, memory: Memory | None)
 
 async def _step(engine: LocalEngine, session: Session, new: Sequence[int], sampling: Sampling) -> Turn:
     prompt = [*session.ids, *new]
-    done: Completion = await engine.step(session, new)
-    return Turn(
-        np.array(prompt, np.int32),
-        done.ids,
-        done.logprobs,
-        done.policy_versions,
-        done.stop_reason,
-        support=done.support,
-        events=done.events,
-        temperature=sampling.temperature,
-    )
+    return Turn.of(np.array(prompt, np.int32), await engine.step(session, new), sampling.temperature)
 
 
 def _said(policy: Policy) -> list[list[int]]:

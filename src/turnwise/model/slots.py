@@ -34,7 +34,7 @@ REPLAYED = ("own", "suffix", "context")
 """Sources whose queries a row computes anyway."""
 
 FIT_NUMBERS = 2**25
-"""Logits of fits that are held at once."""
+"""Logits of fits that are held at once, for each query head of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,11 @@ class Fit:
     inside_SM: Tensor
     ridge_S11: Tensor
 
-    def map(self, layer: int, q_GKND: Tensor, k_KPD: Tensor, scale: float, inv_freq: Tensor) -> Tensor:
+    def map(self, layer: int, q_GKND: Tensor, k_KPD: Tensor, scale: float, inv_freq: Tensor | None) -> Tensor:
         """The linear maps B_SKTM."""
-        asked = turn(q_GKND[:, :, self.rows_SA], self.by_SA, inv_freq)
+        asked = q_GKND[:, :, self.rows_SA]
+        if inv_freq is not None:
+            asked = turn(asked, self.by_SA, inv_freq)
         q_SKAD = asked.permute(2, 1, 0, 3, 4).flatten(2, 3)
         k_SKMD = k_KPD[:, self.seen_SM].transpose(0, 1)
         q, k = (x.to(inner(x.dtype)) for x in (q_SKAD, k_SKMD))
@@ -91,13 +93,15 @@ class Slots:
         ends: Ids,
         strikes: Sequence[Strike],
         positions: Ids,
-        inv_freq: Tensor,
+        device: torch.device,
+        inv_freq: Tensor | None,
         gradient: Gradient = "map",
     ) -> None:
+        """`inv_freq` turns queries; None where none has to be."""
         found = struck(ends, strikes)
         self.columns: Columns = columns(ends, found)
         self.inv_freq, self.gradient = inv_freq, gradient
-        device, tokens = inv_freq.device, len(ends)
+        tokens = len(ends)
         place = np.arange(tokens + sum(one.strike.event.slots for one in found))  # of a column in the pool
         self.waves: list[Wave] = []
         size = tokens
@@ -132,6 +136,11 @@ class Slots:
                 B_SKTM = fit.map(layer, q_GKND, k_KPD, scale, self.inv_freq)
             made.append(fit.values(B_SKTM, v_KPD))
         return torch.cat([k_KPD, take(k_KPD, kept_KT)], 1), torch.cat([v_KPD, *made], 1)
+
+
+def turns(strikes: Sequence[Strike]) -> bool:
+    """Whether any was fitted to queries that have to be turned."""
+    return any(s.event.method == "match" and s.event.source == "own" for s in strikes)
 
 
 def _fitted(one: Struck) -> bool:

@@ -23,7 +23,8 @@ def figures(lines: Sequence[Line]) -> str:
         _areas("How episodes end", _endings(lines)),
         _lines("Loss", lines, {"loss": "loss/total", "held-out": "eval/loss"}),
         _lines("Entropy of the policy", lines, {"entropy": "policy/entropy"}, bounds=(0.0,)),
-        _lines("Largest sampler/trainer gap", lines, {"gap": "mismatch/max"}, log=True),
+        _lines("Largest sampler/trainer gap", lines, _gaps(lines), log=True),
+        _cache(lines),
         _lines("Tokens a second", lines, {"tokens": "perf/tokens_per_s"}, bounds=(0.0,)),
         _areas("Seconds a step, by stage", _stages(lines)),
     ]
@@ -63,6 +64,21 @@ def _success(lines: Sequence[Line]) -> str:
     if not any(s.points for s in series):
         return ""
     return _figure(title, charts.lines(title, series, bounds=(0.0, 1.0)), series)
+
+
+def _gaps(lines: Sequence[Line]) -> dict[str, str]:
+    """Before and after the first compaction apart, where there was one."""
+    if any("mismatch/max_after" in line for line in lines):
+        return {"before an event": "mismatch/max_before", "after": "mismatch/max_after"}
+    return {"gap": "mismatch/max"}
+
+
+def _cache(lines: Sequence[Line]) -> str:
+    """How full caches were, in a run that compacts them."""
+    if not any(line.get("compaction/events") for line in lines):
+        return ""
+    keys = {"largest": "cache/peak_max", "mean": "cache/peak_mean"}
+    return _lines("Most tokens and slots in a cache", lines, keys, bounds=(0.0,))
 
 
 def _areas(title: str, series: Sequence[Series]) -> str:

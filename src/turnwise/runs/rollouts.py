@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.errors import DataError
+from turnwise.errors import ConfigError, DataError
 from turnwise.runs import disk, turns
 from turnwise.types import EpisodeStop, Task, Trajectory, Turn
 
@@ -33,6 +33,13 @@ def save(
             raise DataError(f"extra column {name!r} has {len(values)} values, expected {len(trajectories)}: one a row")
         table = table.append_column(name, pa.array(values))
     disk.replace(path, lambda p: pq.write_table(table, p, compression="zstd"))
+
+
+def free(columns: Sequence[str]) -> None:
+    """Refuse names of extra columns that a rollout file has already, before anything is played."""
+    taken = [name for name in columns if name in _table(0, []).column_names]
+    if taken:
+        raise ConfigError(f"found {taken} in env.save_columns, which every rollout file has; expected other names")
 
 
 def load(path: Path) -> list[Trajectory]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from renderers.base import Renderer, Tokenizer
 
 from turnwise.text import evidence
 from turnwise.text.content import Said
-from turnwise.text.pieces import decode
+from turnwise.text.pieces import decode, tokenizer_of
 from turnwise.types import Attribution, Break, BreakKind, Ids, Turn, shared
 
 LEAD, TAIL = 12, 24
@@ -48,13 +47,6 @@ def explain(
         kind = BreakKind.CONDENSED if condensed else _kind(before, turn, at, messages, tokenizer, stops)
     pieces = kind is BreakKind.RETOKENISED
     return Break(kind, number, at, _around(tokenizer, old, at, pieces), _around(tokenizer, new, at, pieces))
-
-
-def tokenizer_of(renderer: Renderer) -> Tokenizer:
-    """The tokenizer a renderer writes with; the package's own keep it private."""
-    owner: Any = renderer
-    found: Tokenizer = owner.tokenizer if hasattr(owner, "tokenizer") else owner._tokenizer
-    return found
 
 
 def _continued(turn: Turn, earlier: Sequence[Turn]) -> int:

@@ -12,7 +12,7 @@ from turnwise.types import Message
 Said = Mapping[str, Any]
 """A message that is only read."""
 FAILED = "failed_calls"
-"""Message key of tool calls that could not be parsed: a list of {"status", "raw", "name"}."""
+"""Message key of tool calls that could not be parsed: a list of {"id", "status", "raw", "name"}."""
 
 
 def text_of(message: Said) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from renderers.base import RenderedTokens, Tokenizer, extract_message_tool_names
+from renderers.base import RenderedTokens, Renderer, Tokenizer, extract_message_tool_names
 
 from turnwise.errors import ModelError, RenderError
 from turnwise.text.content import Said
@@ -70,6 +70,13 @@ def _starts(tokenizer: Tokenizer, ids: Sequence[int], offsets: Sequence[tuple[in
         starts[n] = end if trimmed else start
         end = max(end, stop)
     return starts
+
+
+def tokenizer_of(renderer: Renderer) -> Tokenizer:
+    """The tokenizer a renderer writes with; the package's own keep it private."""
+    owner: Any = renderer
+    found: Tokenizer = owner.tokenizer if hasattr(owner, "tokenizer") else owner._tokenizer
+    return found
 
 
 def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:

@@ -26,11 +26,12 @@ def batch(
     reduction: str = "token",
     rule: Rule | None = None,
     ranks: int = 1,
+    masked: Collection[str] = (),
 ) -> tuple[list[Row], Counter[str]]:
     """Merge, weigh and pack the trajectories numbered `numbers`; `advantage` is indexed by those numbers.
 
     eligible tokens = trained + dropped, by reason. With a `rule`, the environment's tokens that it chooses echo. For
-    several data-parallel ranks `rows.balance` deals the rows out.
+    several data-parallel ranks `rows.balance` deals the rows out. What agents named in `masked` sampled is not trained.
     """
     counts = Counter({"dropped/sampled_twice": 0, "dropped/no_signal": 0})
     counts["tokens_eligible"] = sum(trajectories[i].sampled_tokens for i in numbers)
@@ -47,6 +48,9 @@ def batch(
             if choice:
                 tree, replaced = attach(tree, choice)
                 counts["dropped/echoed"] += replaced
+            if masked:
+                tree, silenced = _masked(tree, trajectories, masked)
+                counts["dropped/masked"] += silenced
             weighed, silent = weigh(tree, advantage)
             counts["dropped/no_signal"] += silent
             trees.append(weighed)
@@ -68,6 +72,14 @@ def _without(tree: Tree, failed: Collection[int]) -> Tree:
     """The tree without what failed trajectories sampled."""
     kept = ~np.isin(tree.entries.trajectory, [*failed])
     return tree if kept.all() else replace(tree, entries=tree.entries.take(kept))
+
+
+def _masked(tree: Tree, trajectories: Sequence[Trajectory], agents: Collection[str]) -> tuple[Tree, int]:
+    """The tree without what some agents sampled, and how many entries that were."""
+    e = tree.entries
+    whose = [trajectories[t].turns[n].agent for t, n in zip(e.trajectory.tolist(), e.turn.tolist(), strict=True)]
+    kept = ~np.isin(np.array(whose, np.str_), [*agents])
+    return replace(tree, entries=e.take(kept)), int((~kept).sum())
 
 
 def _echoed(trees: Sequence[Tree], rows: Sequence[Row], choice: Choice, rule: Rule) -> Counter[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -27,12 +27,13 @@ def learn(
     rule: Rule | None = None,
     judged: Callable[[list[Row]], list[Row]] = lambda rows: rows,
     seen: list[Seen] | None = None,
+    masked: Collection[str] = (),
 ) -> dict[str, float]:
     """Update the weights, a share of the groups at a time. `judged` is asked about all rows before the first update;
-    `seen` collects what the first pass found for every token."""
+    `seen` collects what the first pass found for every token; what agents named in `masked` sampled is not trained."""
     tally, account = Tally(), Counter[str]()
     parts = [
-        batch(trajectories, advantage, members, config, reduction, rule)
+        batch(trajectories, advantage, members, config, reduction, rule, masked=masked)
         for members in shares(trajectories, config.updates)
     ]
     for _, counts in parts:

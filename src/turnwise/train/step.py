@@ -21,7 +21,7 @@ from turnwise.losses import Loss
 from turnwise.model import Policy, Scores, row_attention, score
 from turnwise.model.logp import Read
 from turnwise.model.logp import Support as TokenSupport
-from turnwise.model.slots import Gradient, Slots
+from turnwise.model.slots import Gradient, Slots, turns
 from turnwise.rows import Row, Seen
 from turnwise.train.echo import echo_loss
 from turnwise.train.numbers import numbers
@@ -142,8 +142,7 @@ def score_row(policy: Policy, row: Row, echo: Echo | None = None, gradient: Grad
     """
     device = policy.device
     ids_N, positions_N = (_long(x, device) for x in (row.ids, row.positions))
-    slots = Slots(row.ends, row.strikes, row.positions, policy.inv_freq, gradient) if row.strikes else None
-    attend = row_attention(row.visible_until, device, slots)
+    attend = row_attention(row.visible_until, device, _slots(policy, row, gradient) if row.strikes else None)
     hidden_NW = policy.hidden(ids_N[None], positions_N[None], attend)[0]
     e = row.entries
     return score(
@@ -156,6 +155,11 @@ def score_row(policy: Policy, row: Row, echo: Echo | None = None, gradient: Grad
         policy.vocab,
         None if echo is None else Read(_long(echo.source, device), ids_N[_long(echo.at, device)]),
     )
+
+
+def _slots(policy: Policy, row: Row, gradient: Gradient) -> Slots:
+    inv_freq = policy.inv_freq if turns(row.strikes) else None
+    return Slots(row.ends, row.strikes, row.positions, policy.device, inv_freq, gradient)
 
 
 def _long(values: Ids, device: torch.device) -> Tensor:

@@ -156,9 +156,8 @@ def _picked(turn: Turn, index: Ids, sampled: Bools, config: EchoConfig) -> Picke
     """Who wrote the tokens at `index`, and what they weigh; `sampled` tokens that echo anywhere leave RL."""
     a, prompt = turn.attribution, len(turn.prompt_ids)
     assert a is not None, "checked before anything was picked"
-    told = np.zeros(len(turn.completion_ids), np.int32) if turn.injected is None else turn.injected
-    writer = np.append(a.message, len(a.roles) + told)[index]
-    roles, tools = [*a.roles, "assistant", "user"], [*(tool or "" for tool in a.tools), "", ""]
+    writer = np.append(a.message, np.full(len(turn.completion_ids), len(a.roles)))[index]
+    roles, tools = [*a.roles, "assistant"], [*(tool or "" for tool in a.tools), ""]
     alphas = [config.roles[r].alpha if r in config.roles else 0.0 for r in roles]
     named = [tool if role == "tool" else "" for role, tool in zip(roles, tools, strict=True)]
     replaced = prompt + np.flatnonzero(sampled) if config.assistant else np.zeros(0)

@@ -98,10 +98,10 @@ def _of_turn(
 
 
 def _of_completion(turn: Turn, config: EchoConfig) -> Whys:
-    """The policy's own tokens, and notices among them, which are a user's."""
+    """The policy's own tokens, and notices among them: a user's, of which nobody knows text from template."""
     why = np.full(len(turn.completion_ids), Why.ECHOES if config.assistant else Why.NONE, np.int8)
     if turn.injected is not None:
-        why[turn.injected] = Why.ECHOES if config.user else Why.ROLE_OFF
+        why[turn.injected] = Why.UNKNOWN_BODY if config.user else Why.ROLE_OFF
     return why
 
 

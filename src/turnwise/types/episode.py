@@ -41,7 +41,8 @@ class Task:
 class Observation:
     """What an environment says: new messages, the reward of the last action, and whether the episode is over.
 
-    `oracle`, said at the start if ever, is what the policy is not told: messages that make the task easy.
+    `oracle`, said at the start if ever, is what the policy is not told: messages that make the task easy. `extra` is
+    anything else worth keeping: `env.save_columns` names what of it goes into the rollouts table.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -50,11 +51,16 @@ class Observation:
     done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     oracle: list[Message] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Trajectory:
-    """The turns of one episode. `group` numbers the task within its step, `sibling` the attempt at it."""
+    """The turns of one episode. `group` numbers the task within its step, `sibling` the attempt at it.
+
+    `messages` is all that was said; what the policy read of it, where its history was rewritten, stands in the turns.
+    `extra` is what the environment offered for columns of its own, and is not saved otherwise.
+    """
 
     env: str
     task: Task
@@ -69,6 +75,7 @@ class Trajectory:
     error: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     oracle: list[Message] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def sampled_tokens(self) -> int:

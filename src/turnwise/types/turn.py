@@ -105,6 +105,22 @@ class Turn:
     prefix: Break | None = None
     injected: NDArray[np.bool_] | None = None
 
+    @staticmethod
+    def of(prompt_ids: Ids, done: Completion, temperature: float = 1.0, attribution: Attribution | None = None) -> Turn:
+        """What an engine answered to a prompt."""
+        return Turn(
+            prompt_ids=prompt_ids,
+            completion_ids=done.ids,
+            logprobs=done.logprobs,
+            policy_versions=done.policy_versions,
+            stop_reason=done.stop_reason,
+            attribution=attribution,
+            support=done.support,
+            events=done.events,
+            temperature=temperature,
+            injected=done.injected,
+        )
+
     @property
     def ids(self) -> Ids:
         """Prompt and completion."""

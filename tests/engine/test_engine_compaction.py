@@ -106,7 +106,7 @@ def test_a_budget_is_never_passed_and_events_say_what_they_did() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("settings", [SMALL, WAYS[2], WAYS[4], WAYS[8]], ids=str)
+@pytest.mark.parametrize("settings", [SMALL, WAYS[2], WAYS[4], replace(SMALL, bias=True, uniform=False)], ids=str)
 def test_neither_chunks_nor_a_crowd_nor_eviction_change_what_a_compacted_session_says(settings: Settings) -> None:
     async def crowd(limits: Limits) -> tuple[list[list[list[int]]], LocalEngine]:
         engine = LocalEngine(MODEL, limits)
@@ -142,6 +142,22 @@ def test_a_session_that_returns_has_the_columns_it_had() -> None:
             for layer, before in enumerate(old):
                 after = engine.room.pool.view(store[layer], session.cache.extent)[:, : before.shape[1]]
                 np.testing.assert_allclose(after.numpy(), before.numpy(), atol=1e-4)
+
+    asyncio.run(run())
+
+
+def test_a_region_of_nothing_but_slots_is_compacted_although_nobody_asked_for_them() -> None:
+    async def run() -> None:
+        engine = LocalEngine(MODEL)
+        session, _ = await talk(engine, None, turns=2)
+        first = await engine.compact(session, (4, 44), SMALL)
+        again = await engine.compact(session, (4, 16), SMALL)
+        assert first is not None and again is not None and again.slots == 4 and len(again.queries) == 0
+        said = await engine.step(session, [9], 5)
+        assert np.isfinite(said.logprobs).all() and said.events == (first, again)
+        engine.room.evict(session)
+        twin = await engine.fork(session, seed=3)
+        assert (await engine.step(twin, [], 5)).ids.tolist() == (await engine.step(session, [], 5, seed=3)).ids.tolist()
 
     asyncio.run(run())
 
@@ -217,6 +233,30 @@ def test_a_new_model_reads_text_and_events_again_and_keeps_what_was_kept() -> No
         assert [e.kept.tolist() for e in new.events[: len(kept)]] == [k.tolist() for k in kept]
 
     asyncio.run(run())
+
+
+def test_weights_that_change_in_the_middle_of_a_step_have_its_events_repeated_where_they_were() -> None:
+    async def run(threaded: bool) -> None:
+        policy = sharp()
+        engine, heard = LocalEngine(policy, Limits(threaded=threaded)), list[int]()
+        sampling = Sampling(max_tokens=120)
+        session = await engine.open(prompt(0, 50), sampling, seed=1, compaction=budget())
+        step = asyncio.create_task(engine.step(session, [], listen=lambda t: heard.append(t.policy_version)))
+        while len(heard) < 60:
+            await asyncio.sleep(0)
+        await engine.pause()
+        before = tuple(session.events)
+        policy.model.load_state_dict(sharp(seed=4).model.state_dict())
+        engine.update(1)
+        await engine.resume()
+        said = await step
+        assert said.events[: len(before)] == before and len(said.events) > len(before) > 1
+        assert engine.counts["events_repeated"] == len(before)
+        assert said.policy_versions.tolist() == sorted(heard) and {*heard} == {0, 1}
+        engine.room.check()
+
+    asyncio.run(run(False))
+    asyncio.run(run(True))
 
 
 def test_a_fork_goes_on_from_the_compacted_cache_without_reading() -> None:
