@@ -12,7 +12,7 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 WORDS = ["--phases", "coverage,fuzzing", "--max-examples", "5", "--max-time", "45", "--seed", "1"]
 
 
-def test_the_openapi_is_true():
+def test_the_openapi_is_true(tmp_path):
     """Without /pause, after which everything would wait."""
 
     async def work() -> tuple[int, str]:
@@ -21,6 +21,7 @@ def test_the_openapi_is_true():
                 sys.executable,
                 *["-m", "schemathesis.cli", "--config-file", str(CONFIG), "run", f"{url}/openapi.json"],
                 *["--header", f"Authorization: Bearer {ADMIN}", "--exclude-path", "/pause", "--no-color", *WORDS],
+                cwd=tmp_path,  # it keeps what failed there
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
