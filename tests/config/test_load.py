@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -43,6 +43,7 @@ def write(folder: Path, text: str, name: str = "run.toml") -> str:
     return str(path)
 
 
+@settings(deadline=None)
 @given(CONFIGS)
 def test_a_dump_loads_as_an_equal_config(tmp_path_factory, fields):
     config = RunConfig.model_validate(fields)

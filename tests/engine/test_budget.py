@@ -62,6 +62,23 @@ def test_a_fork_for_which_there_is_no_room_reads_again_and_does_not_cost_its_par
     assert tight == roomy and engine.counts["tokens_replayed"] > 100
 
 
+def test_a_fork_of_a_session_whose_cancelled_step_is_still_leaving_is_idle() -> None:
+    async def run() -> None:
+        engine = LocalEngine(MODEL, Limits(threaded=True))
+        parent = await engine.open(prompt(0, 3000), OPEN, seed=0)
+        task = asyncio.create_task(engine.step(parent, []))
+        while not engine.room.computing:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        fork = await engine.fork(parent, seed=5)
+        assert not fork.busy and not fork.waits
+        plain = LocalEngine(MODEL)
+        assert await say(engine, fork) == await say(plain, await plain.open(prompt(0, 3000), OPEN, seed=5))
+
+    asyncio.run(run())
+
+
 def test_what_could_never_fit_is_too_long_and_the_engine_goes_on() -> None:
     async def run() -> None:
         engine = LocalEngine(MODEL, Limits(max_cache_tokens=128))

@@ -146,6 +146,19 @@ def test_a_session_that_returns_has_the_columns_it_had() -> None:
     asyncio.run(run())
 
 
+def test_a_call_on_an_unread_prompt_has_room_for_all_of_it_whatever_the_budget_will_be() -> None:
+    async def run() -> None:
+        engine = LocalEngine(MODEL)
+        session = await engine.open(prompt(0, 300), TALK, seed=0, compaction=budget())
+        event = await engine.compact(session, (10, 290), SMALL)
+        assert event is not None and (event.at, event.before, event.after) == (299, 299, 103)
+        said = await engine.step(session, [9])
+        assert said.events[1].at == 299 and said.events[-1].after <= 64
+        engine.check()
+
+    asyncio.run(run())
+
+
 def test_a_region_of_nothing_but_slots_is_compacted_although_nobody_asked_for_them() -> None:
     async def run() -> None:
         engine = LocalEngine(MODEL)

@@ -61,12 +61,12 @@ def past(session: LocalSession) -> int:
     return most
 
 
-def peak(session: LocalSession, max_tokens: int) -> int:
-    """The most columns a step may come to, what its events did so far read again."""
+def peak(session: LocalSession, max_tokens: int, *, ruled: bool) -> int:
+    """The most columns a step may come to, or reading its past again may; `ruled` says whether its rule is heeded."""
     rule = session.compaction.rule if session.compaction else None
     read = min(session.reached, len(session.ids) - 1)
     now, more = held(session, read), len(session.ids) - read + max_tokens
-    if not isinstance(rule, Budget) or rule.max_events is not None or session.compaction is None:
+    if not ruled or not isinstance(rule, Budget) or rule.max_events is not None or session.compaction is None:
         return max(past(session), now.columns + more)
     most, settings = now.columns, session.compaction.settings
     while more:

@@ -82,6 +82,7 @@ def assemble(pool: Pool, planned: Sequence[tuple[Request, int]], every: int) -> 
 def _feed(request: Request, count: int) -> Feed:
     cache = request.session.cache
     assert cache is not None
+    assert cache.columns + count <= cache.extent.size, "more columns than were reserved"
     position = cache.columns if cache.missing else cache.written - cache.shift
     return Feed(cache.extent, cache.columns, count, position, cache.biased)
 

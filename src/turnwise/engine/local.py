@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from turnwise.engine import ask, sample
+from turnwise.engine import ask, door
+from turnwise.engine.gauges import gauges
 from turnwise.engine.limits import Limits
 from turnwise.engine.pool import Pool
 from turnwise.engine.request import Request
@@ -23,11 +24,10 @@ from turnwise.engine.session import Before, LocalSession
 from turnwise.engine.shape import seen
 from turnwise.engine.stops import StopStrings
 from turnwise.engine.strikes import Strikes, Write
-from turnwise.engine.trie import trie
 from turnwise.errors import EngineError, EngineFull, SessionGone, TooLong
 from turnwise.kv import trigger
 from turnwise.model import Policy, parameters, reload
-from turnwise.types import Budget, Compaction, Completion, Event, Listener, Sampling, Session, Settings, TurnStop
+from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings, TurnStop
 
 COUNTS = (
     "tokens_read",
@@ -79,8 +79,8 @@ class LocalEngine:
         client: str = "",
         compaction: Compaction | None = None,
     ) -> LocalSession:
-        ids = self._known(prompt_ids)
-        self._check(sampling)
+        ids = door.known(prompt_ids, self.policy.vocab)
+        door.check(sampling, self.policy.vocab)
         if compaction is not None:
             self.strikes.check(compaction)
         capture = compaction is not None and self.strikes.captures(compaction.settings)
@@ -111,16 +111,16 @@ class LocalEngine:
         deadline_s: float | None = None,
         listen: Listener | None = None,
     ) -> Completion:
-        held, new = self._own(session), self._known(new_ids)
+        held, new = self._own(session), door.known(new_ids, self.policy.vocab)
         deadline = float("inf") if deadline_s is None else asyncio.get_running_loop().time() + deadline_s
         if sampling is not None:
-            self._check(sampling)
+            door.check(sampling, self.policy.vocab)
         async with held.turn:
             self._own(session)  # it may have been closed while this step queued
             kept = held.kept(new) if whole else len(held.ids)
             ids = [*held.ids[:kept], *(new[kept:] if whole else new)]
             asked = (sampling or held.sampling).max_tokens if max_tokens is None else max_tokens
-            limit = self._limit(held, len(ids), asked)
+            limit = door.limit(held, len(ids), asked, self.policy.context)
             before = Before(held, kept)
             try:
                 if not held.rewind(ids, kept):
@@ -199,21 +199,7 @@ class LocalEngine:
 
     def stats(self) -> Mapping[str, float]:
         self._expire()
-        pool, sessions = self.room.pool, self.room.sessions
-        stale = [s for s in sessions if s.cache and 0 <= s.cache.version < self.version]
-        gauges = {
-            "sessions": len(sessions),
-            "sessions_cached": sum(s.cache is not None for s in sessions),
-            "sessions_stale": len(stale),
-            "running": len(self.schedule.running),
-            "waiting": len(self.schedule.line),
-            "paused": int(not self.schedule.go.is_set()),
-            "version": self.version,
-            "cache_bytes": pool.used * pool.shape.column_bytes,
-            "cache_peak_bytes": self.cache_bytes,
-            "cache_limit_bytes": pool.columns * pool.shape.column_bytes if pool.fixed else float("inf"),
-        }
-        return {name: float(value) for name, value in (dict(self.counts) | gauges).items()}
+        return {name: float(value) for name, value in (self.counts | gauges(self.schedule)).items()}
 
     def check(self) -> None:
         """EngineError where the cache has lost count: extents owned twice or by nobody, sums that differ."""
@@ -227,32 +213,6 @@ class LocalEngine:
     def _expire(self) -> None:
         if self.limits.idle_s is not None:
             self.room.expire(self.limits.idle_s)
-
-    def _known(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Refuse a token the model does not have: it would fail the whole batch."""
-        known = tuple(int(i) for i in ids)
-        if known and not (min(known) >= 0 and max(known) < self.policy.vocab):
-            raise EngineError(f"found token ids {min(known)} to {max(known)}; expected 0 to {self.policy.vocab - 1}")
-        return known
-
-    def _check(self, sampling: Sampling) -> None:
-        """Refuse what cannot be sampled from, before anything is held."""
-        sample.check(sampling, self.policy.vocab)
-        if sampling.choices:
-            trie(sampling.choices)
-
-    def _limit(self, session: LocalSession, tokens: int, limit: int) -> int:
-        """How many tokens may be sampled after so many, at most `limit`."""
-        if tokens < 1 or limit < 1:
-            raise EngineError(f"found {tokens} tokens to read and max_tokens {limit}; expected at least 1")
-        positions, context = tokens - session.shift, self.policy.context
-        if positions >= context:
-            raise TooLong(f"found {positions} tokens to read; expected fewer than the model's {context}")
-        rule = session.compaction.rule if session.compaction else None
-        again = session.compaction is not None and session.compaction.settings.method == ask.REREAD
-        if again and isinstance(rule, Budget) and rule.max_events is None and rule.max_kv_tokens < context:
-            return limit  # positions begin anew before they reach the context's end
-        return min(limit, context - positions)
 
     def _own(self, session: Session) -> LocalSession:
         if isinstance(session, LocalSession) and session in self.room.sessions:
@@ -268,7 +228,7 @@ class LocalEngine:
 
     async def _run(self, session: LocalSession, limit: int, deadline: float, **more: Any) -> Completion:
         """Queue a request and wait for it."""
-        columns, tokens = ask.peak(session, limit), len(session.ids)
+        columns, tokens = ask.peak(session, limit, ruled=limit > 0), len(session.ids)
         if not self.room.holds(session, columns):
             raise TooLong(
                 f"found {tokens} tokens to read and {limit} to sample, which take {columns} columns; expected what the "

@@ -110,10 +110,10 @@ class Schedule:
         for strike in wanted:
             strike.session.striking = True
         for one in await self.compute(self.strikes.carry_out, wanted) if wanted else []:
-            session = one.strike.session
-            if self.strikes.commit(one) and not running[session].done.done():
-                self.strikes.notice(running[session], self.version, after_event=True)
-                ask.gate(session)
+            request = running[one.strike.session]
+            if self.strikes.commit(one) and request.ids and not request.done.done():
+                self.strikes.notice(request, self.version, after_event=True)
+                ask.gate(request.session)
 
     def _finish(self) -> None:
         """Those that were only waiting for an event at their end."""

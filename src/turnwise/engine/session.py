@@ -94,7 +94,9 @@ class LocalSession:
         """Another session with the same past, and no cache."""
         whole = copy(self)
         whole.ids, whole.events, whole.settings = list(self.ids), list(self.events), list(self.settings)
-        whole.seed, whole.sampled, whole.cache, whole.turn, whole.gates = seed % 2**64, 0, None, asyncio.Lock(), []
+        whole.marks, whole.gates, whole.turn, whole.cache = list(self.marks), [], asyncio.Lock(), None
+        whole.busy = whole.waits = whole.striking = False  # a step cancelled just now may still be leaving
+        whole.seed, whole.sampled = seed % 2**64, 0
         return whole
 
     def kept(self, ids: tuple[int, ...]) -> int:
@@ -121,7 +123,7 @@ class Before:
 
     def __post_init__(self) -> None:
         lists = ("events", "settings", "marks")
-        plain = ("ids", "sampling", "seed", "sampled", "drawn", "reached", "capture")
+        plain = ("ids", "sampling", "seed", "sampled", "drawn", "reached")
         self.was = {n: list(getattr(self.session, n)) for n in lists} | {n: getattr(self.session, n) for n in plain}
 
     def restore(self) -> bool:
