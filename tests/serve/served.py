@@ -15,9 +15,9 @@ import uvicorn
 from turnwise.config.serve import ServeConfig
 from turnwise.engine import LocalEngine
 from turnwise.serve import make
+from turnwise.serve.run import writer
 from turnwise.testing import tiny_model
 from turnwise.text import choose
-from turnwise.text.notice import notice_ids
 from turnwise.types import Engine
 
 ADMIN = "secret"
@@ -35,7 +35,7 @@ class Quiet(uvicorn.Server):
 def app_over(engine: Engine | None = None, policy: Any = None, **limits: Any) -> Any:
     policy = policy or tiny_model()
     renderer = choose(policy.tokenizer, "auto", NAME)
-    engine = engine or LocalEngine(policy, write_notice=lambda text: notice_ids(renderer, text))
+    engine = engine or LocalEngine(policy, write_notice=writer(renderer))
     config = ServeConfig(admin_token=ADMIN, **limits)
     return make(engine, renderer, policy.tokenizer, NAME, config, policy.context)
 

@@ -9,18 +9,30 @@ from pathlib import Path
 from served import ADMIN, app_over, asks, listening
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-WORDS = ["--phases", "coverage,fuzzing", "--max-examples", "5", "--max-time", "45", "--seed", "1"]
+WORDS = [
+    "--phases",
+    "coverage,fuzzing",
+    "--max-examples",
+    "5",
+    "--max-time",
+    "45",
+    "--request-timeout",
+    "60",
+    "--seed",
+    "1",
+]
 
 
-def test_the_openapi_is_true():
+def test_the_openapi_is_true(tmp_path):
     """Without /pause, after which everything would wait."""
 
     async def work() -> tuple[int, str]:
-        async with listening(app_over(max_tokens=4, max_sessions=64)) as url:
+        async with listening(app_over(max_tokens=4, max_sessions=64, deadline_s=1.0)) as url:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *["-m", "schemathesis.cli", "--config-file", str(CONFIG), "run", f"{url}/openapi.json"],
                 *["--header", f"Authorization: Bearer {ADMIN}", "--exclude-path", "/pause", "--no-color", *WORDS],
+                cwd=tmp_path,  # it keeps what failed there
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )

@@ -1,7 +1,8 @@
 """Many conversations at once against a real `turnwise serve`, with clients that cancel, hang up and read slowly.
 
 Of each turn a client gives up on, it asks again. Held afterwards: only documented statuses, memory under its budget
-throughout, and the tokens of every completed conversation equal to those of a quiet run under the same seeds.
+throughout, and the tokens of every completed conversation equal to those of a quiet run under the same seeds, but for
+draws that fall within rounding of the border between two tokens: `near_ties` counts those of both runs.
 """
 
 from __future__ import annotations

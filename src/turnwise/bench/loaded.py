@@ -152,6 +152,7 @@ async def _measure(options: Options, url: str, say: Callable[[str], None]) -> li
         "cache_peak_mb": round(loud.peak_bytes / 2**20, 3),
         "cache_limit_mb": round(loud.limit_bytes / 2**20, 3),
         "memory_samples": loud.samples,
+        "near_ties": _counter(stats, "near_ties"),
         "evicted": _counter(stats, "evicted"),
         "events": _counter(stats, "events"),
     }

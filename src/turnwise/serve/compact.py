@@ -11,16 +11,9 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from turnwise.engine.wire import Ids, Name, Whole
-from turnwise.serve.bodies import Body, Positive
-from turnwise.serve.compaction import (
-    CompactAnswer,
-    CreateBody,
-    GenerateBody,
-    SessionAnswer,
-    answer,
-    fit,
-    sampling,
-)
+from turnwise.serve.bodies import Body
+from turnwise.serve.compacted import CompactAnswer, SessionAnswer, answer
+from turnwise.serve.compaction import CreateBody, GenerateBody, Positive, fit, sampling
 from turnwise.serve.problem import ERRORS, documented
 from turnwise.serve.server import Server, client_of, of, seed_of
 from turnwise.serve.sessions import Held

@@ -9,18 +9,20 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 import uvicorn
 from fastapi import FastAPI
+from renderers import Renderer
 
 from turnwise.config.run import TinyConfig
 from turnwise.config.serve import ServeConfig
 from turnwise.engine import LocalEngine
 from turnwise.engine.limits import Limits
-from turnwise.errors import ConfigError
+from turnwise.errors import ConfigError, RenderError
 from turnwise.model import Policy, load, tiny
 from turnwise.serve.app import make
 from turnwise.serve.server import Server
@@ -39,7 +41,7 @@ def run(config: ServeConfig) -> int:
     policy = model(config)
     name = config.name or (Path(config.model).name if Path(config.model).is_dir() else config.model)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
-    engine = LocalEngine(policy, limits(config), lambda text: notice_ids(renderer, text))
+    engine = LocalEngine(policy, limits(config), writer(renderer))
     app = make(engine, renderer, policy.tokenizer, name, config, policy.context)
     grace = int(config.grace_s + SETTLE_S) + 1
     settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=grace, backlog=2048)
@@ -59,6 +61,15 @@ def limits(config: ServeConfig) -> Limits:
         max_running=config.max_running,
         threaded=True,
     )
+
+
+def writer(renderer: Renderer) -> Callable[[str], Sequence[int]] | None:
+    """Budget messages to tokens; None where the template cannot go on behind a reply, so that they are refused."""
+    try:
+        notice_ids(renderer, "?")
+    except (ConfigError, RenderError):
+        return None
+    return partial(notice_ids, renderer)
 
 
 def model(config: ServeConfig) -> Policy:
