@@ -162,11 +162,23 @@ def test_vllm_is_asked_for_nothing_it_cannot_do():
         calls = [
             engine.open([5], HOW, seed=1, compaction=Compaction()),
             engine.open([5], Sampling(choices=((1, 2),)), seed=1),
+            engine.open([5], Sampling(top_p=0.9), seed=1),
+            engine.step(session, [], sampling=Sampling(top_k=3)),
+            engine.open([5], Sampling(min_p=0.1), seed=1),
             engine.compact(session),
         ]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     assert all("vLLM" in str(error) for error in asyncio.run(work()))
+
+
+def test_vllm_draws_from_a_restricted_distribution_where_nobody_learns_from_it():
+    async def work() -> Any:
+        engine = VllmHttpEngine("http://server", "tiny", untrained=True, transport=Breaking(app_over(), []))
+        return await engine.step(await engine.open([5, 6], Sampling(top_k=3, max_tokens=4), seed=1), [])
+
+    said = asyncio.run(work())
+    assert (len(said.ids), said.support) == (4, None)
 
 
 def test_a_url_says_what_serves_there():

@@ -12,15 +12,14 @@ from turnwise.engine.cached import Cached
 from turnwise.engine.request import Request
 from turnwise.engine.session import LocalSession
 from turnwise.kv import trigger
+from turnwise.kv.columns import REREAD
 from turnwise.kv.trigger import Held
 from turnwise.types import Budget, Event, Segments, Settings, Turns
 
-REREAD = "delete_reread"
-
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """Columns of a session that are to be compacted; `forced` is the event that is repeated, if it is one."""
+class Due:
+    """Columns of a session that are to be struck out; `forced` is the event that is repeated, if it is one."""
 
     session: LocalSession
     cache: Cached
@@ -121,7 +120,7 @@ def _full(session: LocalSession, rule: Budget, read: int) -> bool:
     return held(session, read).columns + len(session.ids) - read > rule.max_kv_tokens
 
 
-def due(request: Request) -> Strike | None:
+def due(request: Request) -> Due | None:
     """What is to be struck before the session reads on; gates at which there is nothing to do are passed."""
     session, cache = request.session, request.session.cache
     if cache is None or cache.missing:
@@ -131,12 +130,12 @@ def due(request: Request) -> Strike | None:
         settings = session.settings[cache.struck]
         if cache.written < event.at:
             return None
-        return Strike(session, cache, (event.start, event.end), settings, event.trigger, event)
+        return Due(session, cache, (event.start, event.end), settings, event.trigger, event)
     while session.gates and session.gates[0] <= cache.written:
         region = _asked(request)
         if region is not None:
             settings = request.settings or (session.compaction.settings if session.compaction else Settings())
-            return Strike(session, cache, region, settings, _name(request))
+            return Due(session, cache, region, settings, _name(request))
     return None
 
 
@@ -164,7 +163,7 @@ def _asked(request: Request) -> tuple[int, int] | None:
     return region
 
 
-def answered(session: LocalSession, strike: Strike) -> None:
+def answered(session: LocalSession, strike: Due) -> None:
     """A strike has been carried out: turns are asked again until nothing is left to do, a budget when it is used up."""
     rule = session.compaction.rule if session.compaction else None
     if strike.trigger in ("segments", "asked"):

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turnwise.engine import stored
-from turnwise.engine.ask import REREAD, Strike
+from turnwise.engine.ask import Due
 from turnwise.engine.cached import Cached
 from turnwise.engine.pool import Pool
+from turnwise.kv.columns import REREAD
 from turnwise.kv.methods import Slots, carried, compact
 from turnwise.kv.queries import SOURCES, Stored, spaced
 from turnwise.types import Event
@@ -37,17 +38,17 @@ class Rotary:
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class Done:
     """A strike that has been carried out, and the cache it leaves."""
 
-    strike: Strike
+    strike: Due
     event: Event
     cache: Cached
 
 
-def alike(strikes: Sequence[Strike]) -> list[list[Strike]]:
+def alike(strikes: Sequence[Due]) -> list[list[Due]]:
     """Which strikes are computed together: those of equal regions of equally many columns, under equal settings."""
-    groups: dict[tuple[object, ...], list[Strike]] = {}
+    groups: dict[tuple[object, ...], list[Due]] = {}
     for strike in strikes:
         cache = strike.cache
         there = cache.tokens_M >= 0
@@ -59,7 +60,7 @@ def alike(strikes: Sequence[Strike]) -> list[list[Strike]]:
 
 
 @torch.inference_mode()
-def carry_out(pool: Pool, strikes: Sequence[Strike], rotary: Rotary | None, every: int) -> list[Struck]:
+def carry_out(pool: Pool, strikes: Sequence[Due], rotary: Rotary | None, every: int) -> list[Done]:
     """Compact the caches of sessions alike; what becomes of the sessions is left to the caller."""
     began = time.perf_counter()
     first = strikes[0]
@@ -74,12 +75,12 @@ def carry_out(pool: Pool, strikes: Sequence[Strike], rotary: Rotary | None, ever
     return [_told(one, ms) for one in made]
 
 
-def _told(one: Struck, ms: float) -> Struck:
+def _told(one: Done, ms: float) -> Done:
     """With what it cost; of an event that is repeated, the first time counts."""
     return one if one.strike.forced else replace(one, event=replace(one.event, ms=ms))
 
 
-def _event(strike: Strike, kept: NDArray[np.int16], queries: NDArray[np.int64], residual: float, span: int) -> Event:
+def _event(strike: Due, kept: NDArray[np.int16], queries: NDArray[np.int64], residual: float, span: int) -> Event:
     if strike.forced is not None:
         return strike.forced
     cache, (start, end), settings = strike.cache, strike.region, strike.settings
@@ -101,7 +102,7 @@ def _event(strike: Strike, kept: NDArray[np.int16], queries: NDArray[np.int64], 
     )
 
 
-def _again(pool: Pool, strike: Strike) -> Struck:
+def _again(pool: Pool, strike: Due) -> Done:
     """Nothing of the cache stays: the tokens outside the region, its head and its tail are to be read again."""
     cache, (start, end), settings = strike.cache, strike.region, strike.settings
     tokens = cache.tokens_M
@@ -114,10 +115,10 @@ def _again(pool: Pool, strike: Strike) -> Struck:
     left.head_M, left.place_M, left.missing = again, np.arange(len(again)), len(again)
     left.at, left.shift, left.struck = cache.written, cache.written - len(again), cache.struck + 1
     left.biased = False
-    return Struck(strike, event, left)
+    return Done(strike, event, left)
 
 
-def _deleted(pool: Pool, strike: Strike, every: int) -> Struck:
+def _deleted(pool: Pool, strike: Due, every: int) -> Done:
     """The newest of the region stay as they are: nothing has to be asked."""
     (start, end), shape = strike.region, pool.shape
     t = strike.settings.slots(end - start)
@@ -127,10 +128,10 @@ def _deleted(pool: Pool, strike: Strike, every: int) -> Struck:
     for store in (*pool.keys, *pool.values, *pool.bias):
         rows = pool.view(store, cache.extent)
         _splice(rows, strike.region, rows[:, end - t : end].clone(), cache.columns)
-    return Struck(strike, event, _after(pool, strike, t, every))
+    return Done(strike, event, _after(pool, strike, t, every))
 
 
-def _fitted(pool: Pool, strikes: Sequence[Strike], rotary: Rotary, every: int) -> list[Struck]:
+def _fitted(pool: Pool, strikes: Sequence[Due], rotary: Rotary, every: int) -> list[Done]:
     """Slots from reference queries, a few layers at a time."""
     first, shape, columns = strikes[0], pool.shape, _columns(strikes[0])
     whole = first.forced is None and not first.settings.uniform  # heads of all layers share their slots
@@ -153,15 +154,15 @@ def _fitted(pool: Pool, strikes: Sequence[Strike], rotary: Rotary, every: int) -
         cache = strike.cache
         queries = cache.tokens_M[asked]
         event = _event(strike, np.ascontiguousarray(kept_LSKT[:, n]), queries, residual_S[n], span)
-        made.append(Struck(strike, event, _after(pool, strike, slots, every)))
+        made.append(Done(strike, event, _after(pool, strike, slots, every)))
     return made
 
 
-def _columns(strike: Strike) -> int:
+def _columns(strike: Due) -> int:
     return strike.cache.columns
 
 
-def _asked(strike: Strike, every: int, groups: int) -> NDArray[np.int64]:
+def _asked(strike: Due, every: int, groups: int) -> NDArray[np.int64]:
     """The columns whose queries are taken; of sources that take none, no one's."""
     settings, (start, end) = strike.settings, strike.region
     cache = strike.cache
@@ -174,7 +175,7 @@ def _asked(strike: Strike, every: int, groups: int) -> NDArray[np.int64]:
     return found
 
 
-def _piece(pool: Pool, strikes: Sequence[Strike], layers: list[int], rotary: Rotary, every: int) -> Slots:
+def _piece(pool: Pool, strikes: Sequence[Due], layers: list[int], rotary: Rotary, every: int) -> Slots:
     """Slots [L, S, K, T] of some layers."""
     first, columns = strikes[0], _columns(strikes[0])
     settings, (start, end) = first.settings, first.region
@@ -191,13 +192,13 @@ def _piece(pool: Pool, strikes: Sequence[Strike], layers: list[int], rotary: Rot
     return compact(wanted, k, v, first.region, rotary.scale, settings, keep)
 
 
-def _stack(pool: Pool, stores: list[Tensor], strikes: Sequence[Strike], layers: list[int], columns: int) -> Tensor:
+def _stack(pool: Pool, stores: list[Tensor], strikes: Sequence[Due], layers: list[int], columns: int) -> Tensor:
     """[L, S, K, M, D]"""
     extents = [s.cache.extent for s in strikes]
     return torch.stack([torch.stack([pool.view(stores[n], e)[:, :columns] for e in extents]) for n in layers])
 
 
-def _queries(pool: Pool, strikes: Sequence[Strike], layers: list[int], every: int) -> Tensor:
+def _queries(pool: Pool, strikes: Sequence[Due], layers: list[int], every: int) -> Tensor:
     """[L, S, K, G, M, D], zeros where none are asked for."""
     shape, columns = pool.shape, _columns(strikes[0])
     size = (len(layers), len(strikes), shape.heads, shape.groups, columns, shape.width)
@@ -214,7 +215,7 @@ def _queries(pool: Pool, strikes: Sequence[Strike], layers: list[int], every: in
     return q
 
 
-def _write(pool: Pool, strikes: Sequence[Strike], layers: list[int], made: Slots) -> None:
+def _write(pool: Pool, strikes: Sequence[Due], layers: list[int], made: Slots) -> None:
     """Slots into the pool, in the place of the region."""
     bias = pool.with_bias() if made.bias_KT is not None else pool.bias
     for s, strike in enumerate(strikes):
@@ -238,7 +239,7 @@ def _splice(rows_KCD: Tensor, region: tuple[int, int], slots_KTD: Tensor, column
     rows_KCD[:, middle : middle + behind.shape[1]] = behind
 
 
-def _after(pool: Pool, strike: Strike, slots: int, every: int) -> Cached:
+def _after(pool: Pool, strike: Due, slots: int, every: int) -> Cached:
     """The cache with so many slots in place of the region; queries of the columns that are gone go with them."""
     cache, (start, end) = strike.cache, strike.region
     tokens, places, there = cache.tokens_M, cache.places_M, cache.asked(every)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.engine import sample
-from turnwise.engine.ask import REREAD
 from turnwise.engine.session import LocalSession
 from turnwise.engine.trie import trie
 from turnwise.errors import EngineError, TooLong
+from turnwise.kv.columns import REREAD
 from turnwise.types import Budget, Sampling
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from turnwise.engine import ask
-from turnwise.engine.ask import Strike
+from turnwise.engine.ask import Due
 from turnwise.engine.batch import Batch, assemble, compute, plan
 from turnwise.engine.limits import Limits
 from turnwise.engine.line import Line
@@ -103,7 +103,7 @@ class Schedule:
             await self._struck(group)
             self._drop()  # meanwhile someone may have left
 
-    async def _struck(self, group: list[Strike]) -> None:
+    async def _struck(self, group: list[Due]) -> None:
         """Compact those that are still wanted, and tell them how many tokens are left."""
         running = {request.session: request for request in self.running}
         wanted = [strike for strike in group if strike.session in running]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.engine.cached import Cached
+from turnwise.kv.columns import REREAD
 from turnwise.types import Compaction, Event, Sampling, Settings
 
 
@@ -71,7 +72,7 @@ class LocalSession:
     @property
     def shift(self) -> int:
         """How far positions lag behind tokens: a text that is read again begins at position 0."""
-        again = [e for e in self.events if e.method == "delete_reread"]
+        again = [e for e in self.events if e.method == REREAD]
         return again[-1].at - len(again[-1].queries) if again else 0
 
     def reseed(self, sampling: Sampling | None, seed: int | None) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnwise.engine import ask
-from turnwise.engine.ask import Strike
-from turnwise.engine.compact import Rotary, Struck, alike, carry_out
+from turnwise.engine.ask import Due
+from turnwise.engine.compact import Done, Rotary, alike, carry_out
 from turnwise.engine.pool import Pool
 from turnwise.engine.request import Request
 from turnwise.errors import EngineError
@@ -60,9 +60,9 @@ class Strikes:
         """Whether queries have to be stored."""
         return settings.method in QUERIED and settings.source != "keys"
 
-    def due(self, running: Sequence[Request], columns: int) -> list[list[Strike]]:
+    def due(self, running: Sequence[Request], columns: int) -> list[list[Due]]:
         """Groups that are computed together, about `columns` in all, the first at any rate."""
-        found: list[list[Strike]] = []
+        found: list[list[Due]] = []
         due = [strike for request in running if (strike := ask.due(request))]
         for group in alike(due):
             for strike in group:
@@ -76,13 +76,13 @@ class Strikes:
                     found.append([strike])
         return found
 
-    def carry_out(self, group: Sequence[Strike]) -> list[Struck]:
+    def carry_out(self, group: Sequence[Due]) -> list[Done]:
         """Compute; safe in a thread, since it only writes to the caches of these sessions."""
         rotary = self.rotary
         assert rotary is not None or group[0].settings.method not in QUERIED
         return carry_out(self.pool, group, rotary, self.every)
 
-    def commit(self, one: Struck) -> bool:
+    def commit(self, one: Done) -> bool:
         """Hand the new cache to its session; False where that is gone, or where an old event was repeated."""
         session = one.strike.session
         session.striking = False

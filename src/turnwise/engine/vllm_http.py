@@ -2,7 +2,9 @@
 
 Sessions exist on this side only; vLLM's prefix cache keeps a prompt from being read twice, and X-Session-ID lets a
 router keep a session on one replica. Its log-probabilities are of the distribution that was drawn from only with
-`--logprobs-mode processed_logprobs`; loading weights needs VLLM_SERVER_DEV_MODE=1.
+`--logprobs-mode processed_logprobs`; loading weights needs VLLM_SERVER_DEV_MODE=1. Which tokens could have been drawn
+it does not tell, so a trainer could not normalise over them: sampling that is restricted is refused, unless the engine
+is made `untrained`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class VllmSession:
 class VllmHttpEngine:
     """Implements types.Engine over a vLLM server, or several that serve the same model.
 
-    A request that may have run is never sent again: there is nothing by which vLLM would know it.
+    A request that may have run is never sent again: there is nothing by which vLLM would know it. `untrained` says that
+    nobody will learn from its tokens: then top_p, top_k and min_p are taken, and completions come without a support.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class VllmHttpEngine:
         model: str,
         *,
         token: str = "",
+        untrained: bool = False,
         timeout_s: float = 600.0,
         patience_s: float = 60.0,
         transport: Any = None,
     ) -> None:
         self.urls = [url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls)]
         self.model = model
+        self.untrained = untrained
         self.caller = Caller(token, timeout_s, patience_s, transport)
         self.version = 0
         self.tokens_sampled = 0
@@ -85,7 +90,7 @@ class VllmHttpEngine:
                 "found compaction at a vLLM server; expected a session without: vLLM keeps its cache to itself; serve "
                 "with `turnwise serve`"
             )
-        _check(sampling)
+        _check(sampling, self.untrained)
         held = [session.url for session in self._sessions]
         url = min(self.urls, key=held.count)
         session = VllmSession(url, uuid.uuid4().hex, sampling, seed, [int(i) for i in prompt_ids])
@@ -106,7 +111,7 @@ class VllmHttpEngine:
     ) -> Completion:
         held = self._own(session)
         how = sampling or held.sampling
-        _check(how)
+        _check(how, self.untrained)
         async with held.turn:
             self._own(session)  # it may have been closed while this step queued
             ids = [int(i) for i in new_ids] if whole else [*held.ids, *(int(i) for i in new_ids)]
@@ -248,10 +253,16 @@ def _id(token: Mapping[str, Any]) -> int:
     return int(token["token_id"] if "token_id" in token else token["token"].removeprefix("token_id:"))
 
 
-def _check(sampling: Sampling) -> None:
-    """Refuse what vLLM would sample otherwise than it is asked for."""
+def _check(sampling: Sampling, untrained: bool) -> None:
+    """Refuse what vLLM would sample otherwise than it is asked for, or without telling what a trainer needs."""
     if sampling.choices:
         raise EngineError(
             f"found {len(sampling.choices)} choices at a vLLM server; expected none: it has no rule that allows only "
             "some token sequences; serve with `turnwise serve`"
+        )
+    if sampling.restricted and not untrained:
+        raise EngineError(
+            f"found top_p {sampling.top_p}, top_k {sampling.top_k}, min_p {sampling.min_p} at a vLLM server; expected "
+            "1, 0 and 0: it does not tell which tokens could have been drawn, which training needs to know; serve with "
+            "`turnwise serve`, or make the engine with untrained=True where nobody learns from its tokens"
         )
