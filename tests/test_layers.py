@@ -18,6 +18,7 @@ LAYERS = (
     "reporter",
     "config",
     "text",
+    "endpoint",
     "kv",
     "model",
     "envs",

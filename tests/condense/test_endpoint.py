@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from halve import BYTES, history, reasons, user
 
-from turnwise.condense.endpoint import Endpoint
+from turnwise.condense.endpoint import EndpointWriter
 from turnwise.condense.written import Request, Written
 from turnwise.config.condense import WriterConfig
 
@@ -53,8 +53,8 @@ def serving(*answers: tuple[int, Any]) -> Iterator[tuple[str, list[dict[str, Any
         server.server_close()
 
 
-def endpoint(url: str, **config: Any) -> Endpoint:
-    return Endpoint(WriterConfig(source="endpoint", url=url, name="m", **config), BYTES, again_s=0.0)
+def endpoint(url: str, **config: Any) -> EndpointWriter:
+    return EndpointWriter(WriterConfig(source="endpoint", url=url, name="m", **config), BYTES, again_s=0.0)
 
 
 def shorten(*answers: tuple[int, Any], **config: Any) -> tuple[Written, list[dict[str, Any]]]:
@@ -91,7 +91,6 @@ def test_an_answer_that_was_cut_is_asked_for_once_more_with_twice_the_room():
     [
         (500, {}),
         (429, {}),
-        (401, {"error": "no"}),
         (200, b"not json"),
         (200, {"choices": []}),
         (200, []),
@@ -104,6 +103,11 @@ def test_whatever_goes_wrong_is_tried_again_and_then_is_data(wrong):
     found, asked = shorten(wrong, retries=2)
     assert found == Written(None, why="failed") and len(asked) == 3
     assert shorten(wrong, answer("short"), retries=1)[0] == Written("short")
+
+
+def test_a_server_that_refuses_is_not_asked_again():
+    found, asked = shorten((401, {"error": "no"}), answer("short"), retries=2)
+    assert found == Written(None, why="failed") and len(asked) == 1
 
 
 def test_a_server_that_is_not_there_leaves_the_original_and_is_counted():

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from turnwise.condense import Shared, condensation
 from turnwise.condense.drop import Drop
-from turnwise.condense.endpoint import Endpoint
+from turnwise.condense.endpoint import EndpointWriter
 from turnwise.condense.keywords import Keywords
 from turnwise.condense.model import Model
 from turnwise.config.condense import CondenseConfig
@@ -37,7 +37,7 @@ def plan(**given: Any):
         ({"type": "drop"}, Drop),
         ({"type": "model"}, Model),
         ({"type": "model", "model": {"source": "start"}}, Model),
-        ({"type": "model", "model": SERVER}, Endpoint),
+        ({"type": "model", "model": SERVER}, EndpointWriter),
     ],
 )
 def test_every_type_has_its_condenser_which_counts_tokens(given, kind):

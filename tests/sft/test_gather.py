@@ -18,19 +18,20 @@ from turnwise.cli.main import main
 from turnwise.config import dump, load
 from turnwise.config.run import SamplingConfig, TinyConfig
 from turnwise.config.sft import DemoEnvConfig, EndpointConfig, SftDataConfig
+from turnwise.endpoint import Endpoint, Reply
 from turnwise.envs.tasks import side
 from turnwise.errors import ConfigError, EngineError, RunError
 from turnwise.reporter import Silent
 from turnwise.sft import gather
-from turnwise.sft.endpoint import Endpoint
 from turnwise.sft.lines import mistake
-from turnwise.sft.players import Episode, Player
+from turnwise.sft.players import Episode
 from turnwise.types import Task, Trajectory
 
 HERE = Path(__file__).parent
 ENV = f"{HERE / 'asked_env.py'}:Asked"
 EXPERT = f"{HERE / 'asked_env.py'}:expert"
 HELD = {"holdout_fraction": 0.0}
+SERVED = ["--source", "endpoint", "--endpoint.url", "http://127.0.0.1:9/v1", "--endpoint.name", "m"]
 
 
 def config(out, **more):
@@ -59,7 +60,7 @@ def counting(said=lambda task: "1", fail=lambda task: None):
         found.reward = float(said(task) == "1")
         return Episode(found)
 
-    return played, Player(play)
+    return played, play
 
 
 def test_only_episodes_over_the_threshold_are_kept_and_every_one_is_listed(tmp_path):
@@ -154,7 +155,7 @@ def test_a_conversation_that_is_none_is_counted_with_its_reason(tmp_path):
         found = Trajectory("asked", task, 0, 0, 0, messages=[{"role": "user", "content": "?"}], reward=1.0)
         return Episode(found)
 
-    assert gather(config(tmp_path, tasks=2), by=Player(play)) == {"invalid": 2}
+    assert gather(config(tmp_path, tasks=2), by=play) == {"invalid": 2}
     assert "found no messages" in episodes(tmp_path)[0]["why"]
 
 
@@ -232,14 +233,11 @@ def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_is_not():
     left = [(503, "busy"), (429, "slow down"), completion("hi")]
 
     async def asked(url, **more):
-        endpoint = Endpoint(EndpointConfig(url=url, name="m", **more), SamplingConfig(), again_s=0.001)
-        try:
-            return await endpoint.ask([{"role": "user", "content": "?"}], None, 1)
-        finally:
-            await endpoint.close()
+        endpoint = Endpoint(EndpointConfig(url=url, name="m", **more), again_s=0.001)
+        return await endpoint.ask([{"role": "user", "content": "?"}], max_tokens=9, temperature=1.0, seed=1)
 
     with serving(lambda body: left.pop(0)) as (url, had):
-        assert asyncio.run(asked(url)) == ({"role": "assistant", "content": "hi"}, False)
+        assert asyncio.run(asked(url)) == Reply({"role": "assistant", "content": "hi"}, cut=False)
         assert len(had) == 3
     with serving(lambda body: (401, "no key")) as (url, had):
         with pytest.raises(EngineError, match="status 401: no key"):
@@ -281,6 +279,9 @@ def test_the_command_counts_and_says_how_to_go_on(tmp_path, capsys):
         (["--source", "endpoint"], "without endpoint.url and endpoint.name"),
         (["--source", "expert", "--oracle"], "expected neither"),
         (["--env.sampling.temperature", "0"], "temperature 0 with source engine"),
+        (["--source", "expert", "--env.on_cut", "end"], "found env.on_cut 'end' with source expert"),
+        (["--env.save_columns", '["level"]'], "found env.echo or env.save_columns"),
+        ([*SERVED, "--env.sampling.top_k", "5"], "top_k 5 and min_p 0.0 with source endpoint"),
         (["--source", "cloud"], "expected 'engine', 'endpoint' or 'expert'"),
     ],
 )

@@ -13,7 +13,7 @@ from renderers.base import Tokenizer
 from turnwise.condense.ask import AGENT
 from turnwise.condense.chunk import Starts
 from turnwise.condense.drop import Drop
-from turnwise.condense.endpoint import Endpoint
+from turnwise.condense.endpoint import EndpointWriter
 from turnwise.condense.history import History
 from turnwise.condense.keywords import Keywords
 from turnwise.condense.model import Model
@@ -71,7 +71,7 @@ def _condenser(config: CondenseConfig, engine: Engine, renderer: Renderer, start
         return Drop(starts)
     writer = config.model
     if writer.source == "endpoint":
-        return Endpoint(writer, starts_of(_tokenizer(writer.tokenizer)) if writer.tokenizer else starts)
+        return EndpointWriter(writer, starts_of(_tokenizer(writer.tokenizer)) if writer.tokenizer else starts)
     sampling = Sampling(writer.temperature, stop_ids=tuple(renderer.get_stop_token_ids()))
     return Model(engine, renderer, starts, sampling, writer.reasoning_tokens, writer.source == "policy")
 

@@ -132,6 +132,26 @@ class SftDataConfig(Section):
     endpoint: EndpointConfig = EndpointConfig()
 
     @model_validator(mode="after")
+    def _nothing_in_vain(self) -> Self:
+        """What nobody here would heed is refused."""
+        env, others = self.env, self.source != "engine"
+        heard = {name: getattr(env, f"on_{name}") for name in ("bad_call", "no_call", "cut")} if others else {}
+        vain = [f"env.on_{name} {what!r}" for name, what in heard.items() if what != "pass"]
+        if vain:
+            raise ValueError(
+                f"found {', '.join(vain)} with source {self.source}; expected 'pass': only the engine's replies are "
+                "judged before the environment sees them"
+            )
+        if env.echo is not None or env.save_columns:
+            raise ValueError("found env.echo or env.save_columns; expected neither: conversations hold messages only")
+        if self.source == "endpoint" and (env.sampling.top_k or env.sampling.min_p):
+            raise ValueError(
+                f"found env.sampling.top_k {env.sampling.top_k} and min_p {env.sampling.min_p} with source endpoint; "
+                "expected 0: OpenAI's chat route has temperature and top_p only"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fits_source(self) -> Self:
         if self.source == "endpoint" and not (self.endpoint.url and self.endpoint.name):
             raise ValueError(

@@ -23,7 +23,7 @@ from turnwise.reporter import Reporter, Silent
 from turnwise.runs import disk
 from turnwise.runs.resume import unlike
 from turnwise.sft.lines import mistake
-from turnwise.sft.players import Episode, Player, player
+from turnwise.sft.players import Episode, Play, player
 from turnwise.types import Task
 
 MAY_CHANGE = {"out", "tasks", "parallel", "device", "endpoint.url", "endpoint.timeout_s", "endpoint.retries"}
@@ -62,7 +62,7 @@ def gather(
     reporter: Reporter | None = None,
     *,
     stop: threading.Event | None = None,
-    by: Player | None = None,
+    by: Play | None = None,
 ) -> dict[str, int]:
     """Play what is not played yet; returns how many episodes ended how, those of earlier calls among them."""
     path = Path(config.out)
@@ -96,7 +96,7 @@ def _claim(path: Path, config: SftDataConfig) -> None:
 
 
 async def _gather(
-    config: SftDataConfig, tasks: TaskSet, stock: Stock, who: Player, reporter: Reporter, stop: threading.Event
+    config: SftDataConfig, tasks: TaskSet, stock: Stock, who: Play, reporter: Reporter, stop: threading.Event
 ) -> dict[str, int]:
     """As many workers as episodes may run at once, each taking the next one."""
     began, total = time.perf_counter(), config.tasks * config.env.group
@@ -108,7 +108,7 @@ async def _gather(
         for task, attempt, name in waiting:
             if stop.is_set():
                 return
-            _keep(config, stock, name, attempt, await who.play(task, attempt))
+            _keep(config, stock, name, attempt, await who(task, attempt))
             teller.tell()
 
     try:
@@ -117,8 +117,6 @@ async def _gather(
                 group.create_task(work())
     except* TurnwiseError as failed:
         raise failed.exceptions[0] from None
-    finally:
-        await who.close()
     seconds = time.perf_counter() - began
     reporter.finish(_closing(config, stock, total, seconds))
     return {end: n for end, n in stock.counts.items() if n}

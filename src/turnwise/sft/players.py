@@ -9,11 +9,12 @@ from turnwise.agents import Batch, rollout
 from turnwise.agents.rollout import seed_of
 from turnwise.config.run import AdvantageConfig, RunConfig
 from turnwise.config.sft import SftDataConfig
+from turnwise.endpoint import Endpoint
 from turnwise.envs import find
 from turnwise.errors import ConfigError
 from turnwise.imports import function
 from turnwise.parts import assemble
-from turnwise.sft.endpoint import Endpoint, play
+from turnwise.sft.endpoint import play
 from turnwise.sft.hint import Watched
 from turnwise.types import EpisodeStop, Message, Task, Tool, Trajectory
 
@@ -41,23 +42,12 @@ Play = Callable[[Task, int], Awaitable[Episode]]
 """Plays the numbered attempt at a task."""
 
 
-async def _nothing() -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Player:
-    """How to play, and what to do in the end."""
-
-    play: Play
-    close: Callable[[], Awaitable[None]] = _nothing
-
-
-def player(config: SftDataConfig) -> Player:
+def player(config: SftDataConfig) -> Play:
     """The one that the config names."""
     return {"engine": _engine, "endpoint": _endpoint, "expert": _expert}[config.source](config)
 
 
-def _engine(config: SftDataConfig) -> Player:
+def _engine(config: SftDataConfig) -> Play:
     run = RunConfig(
         **{name: getattr(config, name) for name in ("seed", "model", "renderer", "dtype", "device", "tiny", "env")},
         advantage=AdvantageConfig(type="none"),
@@ -73,26 +63,29 @@ def _engine(config: SftDataConfig) -> Player:
 
         batch = Batch([task], 1, seed_of(config.seed, task.key, attempt), 0, config.env.retries)
         environment = replace(parts.environment, make=new)
-        played = await rollout(batch, environment, parts.engine, parts.renderer, parts.sampling, parts.limits)
+        played = await rollout(
+            batch, environment, parts.engine, parts.renderer, parts.sampling, parts.limits, rules=parts.rules
+        )
         return Episode(played[0], watched[-1].tools, watched[-1].hints)
 
-    return Player(play)
+    return play
 
 
-def _endpoint(config: SftDataConfig) -> Player:
+def _endpoint(config: SftDataConfig) -> Play:
     environment = find(config.env.id, config.env.args)
-    endpoint = Endpoint(config.endpoint, config.env.sampling)
+    endpoint = Endpoint(config.endpoint)
 
     async def one(task: Task, attempt: int) -> Episode:
         watched = Watched(environment.new(), hint=config.oracle)
         empty = Trajectory(environment.id, task, 0, attempt, seed_of(config.seed, task.key, attempt))
-        played = await play(watched, empty, endpoint, config.env.max_turns, config.env.timeout_s)
+        env = config.env
+        played = await play(watched, empty, endpoint, env.sampling, env.max_turns, env.timeout_s)
         return Episode(played, watched.tools, watched.hints)
 
-    return Player(one, endpoint.close)
+    return one
 
 
-def _expert(config: SftDataConfig) -> Player:
+def _expert(config: SftDataConfig) -> Play:
     environment = find(config.env.id, config.env.args)
     place = config.expert or EXPERTS.get(config.env.id)
     if place is None:
@@ -110,4 +103,4 @@ def _expert(config: SftDataConfig) -> Player:
         played.reward = float(done.success)
         return Episode(played)
 
-    return Player(play)
+    return play
