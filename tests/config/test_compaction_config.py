@@ -50,6 +50,7 @@ WRONG = {
     "--eval.cache both": "found eval.cache both without compaction; expected [rollout.compaction] or same",
     "--eval.cache whole --eval.compaction.max-kv-tokens 90": "found eval.cache whole with [eval.compaction]; expected "
     "same or both",
+    ".max-kv-tokens 90 .notice.template at:{used:9}": "found template 'at:{used:9}'; expected names alone",
     ".max-kv-tokens 90 .notice.template at:{left}": "found ['left'] in template; expected only used, total and",
     ".max-kv-tokens 90 .notice.template {left}": "found '{left}'; expected JSON where a flag's value begins",
     ".max-kv-tokens 90 .gradient full": "found 'full'; expected 'map', 'exact' or 'none'",

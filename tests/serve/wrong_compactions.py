@@ -100,6 +100,13 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ),
     (
         GENERATE,
+        {"prompt_ids": [10, 11, 12], "budget_message_template": "{used:99999999999}"},
+        400,
+        "found budget_message_template '{used:99999999999}'; expected one that names only {used}, {total}, "
+        "{remaining}. Change one of them.",
+    ),
+    (
+        GENERATE,
         {"prompt_ids": [10, 11, 12], "max_kv_length": 64},
         422,
         "found 64 in 'max_kv_length'; expected no such field. Change 'max_kv_length'.",

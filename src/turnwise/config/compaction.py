@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from turnwise.config.condense import CondenseConfig
 from turnwise.config.section import Section
+from turnwise.types import Notice
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -59,6 +60,10 @@ class NoticeConfig(Section):
             raise ValueError(f"found template {template!r}: {error}; expected braces in pairs") from error
         if named - NAMES:
             raise ValueError(f"found {sorted(named - NAMES)} in template; expected only used, total and remaining")
+        if not Notice(template).plain:
+            raise ValueError(
+                f"found template {template!r}; expected names alone: {{used}}, not {{used:9}} or {{used!r}}"
+            )
         return template
 
 

@@ -9,7 +9,23 @@ from turnwise.engine.session import LocalSession
 from turnwise.engine.trie import trie
 from turnwise.errors import EngineError, TooLong
 from turnwise.kv.columns import REREAD
-from turnwise.types import Budget, Sampling
+from turnwise.kv.queries import SOURCES
+from turnwise.types import Budget, Compaction, Sampling, Settings
+
+LEAST = {
+    "protect": 0,
+    "max_kv_tokens": 1,
+    "window": 1,
+    "every": 1,
+    "protect_turns": 0,
+    "protect_tokens": 0,
+    "max_events": 0,
+    "carry_head": 0,
+    "carry_tail": 0,
+    "recent": 0,
+    "per_slot": 1,
+}
+"""The smallest numbers that rules and settings can be carried out with."""
 
 
 def known(ids: Sequence[int], vocab: int) -> tuple[int, ...]:
@@ -25,6 +41,37 @@ def check(sampling: Sampling, vocab: int) -> None:
     sample.check(sampling, vocab)
     if sampling.choices:
         trie(sampling.choices)
+
+
+def compactable(asked: Compaction) -> None:
+    """Refuse a rule or a notice that could not be carried out: in the middle of a batch it would fail everyone."""
+    _least(asked)
+    _least(asked.rule)
+    settings(asked.settings)
+    if asked.notice is not None and not (asked.notice.plain and asked.notice.every >= 0):
+        raise EngineError(
+            f"found notice {asked.notice.template[:80]!r}, every {asked.notice.every}; expected a text that names only "
+            "{used}, {total} and {remaining}, every 0 tokens or more"
+        )
+
+
+def settings(how: Settings) -> None:
+    """The same for how a region is compacted."""
+    _least(how)
+    if not (0.0 < how.ratio <= 1.0 and 0.0 <= how.carry_ratio < 1.0):
+        found = f"ratio {how.ratio} and carry_ratio {how.carry_ratio}"
+        raise EngineError(f"found {found}; expected above 0 and at most 1, and at least 0 and below 1")
+    if not 0.0 < how.ridge < float("inf"):
+        raise EngineError(f"found ridge {how.ridge}; expected a number above 0")
+    if how.source not in SOURCES:
+        raise EngineError(f"found source {how.source[:80]!r}; expected one of {', '.join(SOURCES)}")
+
+
+def _least(thing: object) -> None:
+    for name, least in LEAST.items():
+        found = getattr(thing, name, None)
+        if found is not None and found < least:
+            raise EngineError(f"found {name} {found} in {type(thing).__name__.lower()}; expected at least {least}")
 
 
 def limit(session: LocalSession, tokens: int, most: int, context: int) -> int:

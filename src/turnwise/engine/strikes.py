@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from turnwise.engine import ask
+from turnwise.engine import ask, door
 from turnwise.engine.ask import Due
 from turnwise.engine.compact import Done, Rotary, alike, carry_out
 from turnwise.engine.pool import Pool
@@ -36,6 +36,7 @@ class Strikes:
 
     def check(self, compaction: Compaction) -> None:
         """Refuse what cannot be done, before a session is held."""
+        door.compactable(compaction)
         self.check_settings(compaction.settings)
         if compaction.notice is not None and self.write is None:
             raise EngineError(
@@ -48,9 +49,7 @@ class Strikes:
             )
 
     def check_settings(self, settings: Settings) -> None:
-        if not (0.0 < settings.ratio <= 1.0 and 0.0 <= settings.carry_ratio < 1.0):
-            found = f"ratio {settings.ratio} and carry_ratio {settings.carry_ratio}"
-            raise EngineError(f"found {found}; expected above 0 and at most 1, and at least 0 and below 1")
+        door.settings(settings)
         if settings.method in QUERIED and settings.source == "repeat":
             raise EngineError("found source repeat, which takes a second reading; expected own, suffix or context")
         if settings.method in QUERIED and settings.source == "own" and self.rotary is None:

@@ -167,7 +167,9 @@ def _fill(template: str) -> None:
     """Refuse a template that names something else."""
     expected = f"one that names only {', '.join('{' + name + '}' for name in NAMES)}"
     try:
-        template.format(used=1, total=2, remaining=1)
         template.encode()
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"found budget_message_template {template[:80]!r}; expected {expected}") from error
+        plain = Notice(template).plain
+    except UnicodeEncodeError:
+        plain = False
+    if not plain:
+        raise ValueError(f"found budget_message_template {template[:80]!r}; expected {expected}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any, Literal
 
 import numpy as np
@@ -91,6 +92,15 @@ class Notice:
     template: str = "{remaining} of {total} tokens are left."
     every: int = 0
     """Tokens without compaction between two notices; 0: one after each event."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether its names are those three and stand alone: {used:999999999} would be as many blanks."""
+        try:
+            parts = [part[1:] for part in Formatter().parse(self.template) if part[1] is not None]
+        except ValueError:
+            return False
+        return all(name in ("used", "total", "remaining") and not form and not how for name, form, how in parts)
 
 
 @dataclass(frozen=True, slots=True)
