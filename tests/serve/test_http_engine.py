@@ -82,6 +82,51 @@ def test_patience_has_an_end():
         played(["lost"] * 1000, patience_s=0.3)
 
 
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time a test can move."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+@pytest.mark.parametrize("more", [{}, {"listen": lambda _: None}], ids=["whole", "streamed"])
+def test_patience_counts_from_the_first_failure_and_not_from_the_beginning_of_a_long_step(more):
+    class Long(Breaking):
+        """Its first step takes an hour, then the connection breaks."""
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("step") and not clock.ahead:
+                clock.ahead = 3600.0
+                self.script = ["cut"]
+            return await super().handle_async_request(request)
+
+    async def work() -> int:
+        engine = HttpEngine("http://server", transport=Long(app_over(), []), patience_s=5.0)
+        return len((await engine.step(await engine.open([5, 6], HOW, seed=1), [], **more)).ids)
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        clock = runner.get_loop()
+        assert runner.run(work()) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (httpx.Response(200, text="<html>"), "found '<html>' from http://server/engine/open; expected JSON"),
+        (httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, text="later"), "later"),
+    ],
+)
+def test_what_a_proxy_says_is_an_error_of_the_engine(answer, text):
+    async def work() -> None:
+        wire = httpx.MockTransport(lambda request: answer)
+        await HttpEngine("http://server", transport=wire, patience_s=0.2).open([5], HOW, seed=1)
+
+    with pytest.raises(EngineError, match=text):
+        asyncio.run(work())
+
+
 @pytest.mark.parametrize("fate", ["lost", "full", "cut"])
 def test_a_step_of_vllm_that_may_have_run_is_never_sent_again(fate):
     async def work() -> tuple[int, list[str]]:

@@ -156,9 +156,11 @@ class HttpEngine:
 
     async def aclose(self) -> None:
         """Close all sessions and the connections."""
-        for session in list(self._sessions):
-            await self.close(session)
-        await self.caller.close()
+        try:
+            for session in list(self._sessions):
+                await self.close(session)
+        finally:
+            await self.caller.close()
 
     def _least(self) -> str:
         """The replica with the fewest sessions."""
@@ -208,13 +210,14 @@ class HttpEngine:
     ) -> Any:
         """Tell the listener of tokens as they come; after a broken connection go on where it stopped."""
         told: list[int] = []
-        loop = asyncio.get_running_loop()
-        late, wait = loop.time() + self.caller.patience_s, FIRST_WAIT_S
+        clock = asyncio.get_running_loop().time
+        late, wait = float("inf"), FIRST_WAIT_S
         while True:
             try:
                 return await self._told(held, route, asked, wait_s, listen, told)
             except (EngineDown, EngineFull):
-                if loop.time() + wait > late:
+                late = min(late, clock() + self.caller.patience_s)
+                if clock() + wait > late:
                     raise
                 self.caller.counts["retries"] += 1
                 await asyncio.sleep(wait)

@@ -4,7 +4,10 @@
 |----------------------------------------|------------------------------------------------|
 | no connection, 429, 503                | always: nothing was run                        |
 | the connection broke after the request | where the server knows the request by a number |
+| no answer in all the time it may take  | never                                          |
 | any other status                       | never                                          |
+
+The deadline, `patience_s`, counts from the first failure: a step may have run for long before its connection broke.
 """
 
 from __future__ import annotations
@@ -66,8 +69,8 @@ class Caller:
         )
 
     async def _patient(self, send: Any, url: str, *, again: bool, known: bool = False) -> Any:
-        loop = asyncio.get_running_loop()
-        late, wait, tries = loop.time() + self.patience_s, FIRST_WAIT_S, 0
+        clock = asyncio.get_running_loop().time
+        late, wait, tries = float("inf"), FIRST_WAIT_S, 0
         while True:
             self.counts["requests"] += 1
             try:
@@ -79,12 +82,13 @@ class Caller:
                 raise
             except EngineFull as full:
                 failure: EngineError = full
-                wait = max(wait, float(response.headers.get("Retry-After", 0)))
+                wait = max(wait, _seconds(response.headers.get("Retry-After", "")))
             except httpx.HTTPError as error:
                 failure = EngineDown(f"found {url} not answering ({type(error).__name__}: {error}); expected a server")
-                if not again and not isinstance(error, NOT_RUN):
+                if isinstance(error, httpx.ReadTimeout) or not (again or isinstance(error, NOT_RUN)):
                     raise failure from error
-            if loop.time() + wait > late:
+            late = min(late, clock() + self.patience_s)
+            if clock() + wait > late:
                 raise failure
             self.counts["retries"] += 1
             tries += 1
@@ -93,7 +97,10 @@ class Caller:
 
     def _read(self, response: httpx.Response) -> Any:
         if response.status_code == 200:
-            return response.json()
+            try:
+                return response.json()
+            except ValueError as error:
+                raise EngineDown(f"found {response.text[:80]!r} from {response.url}; expected JSON") from error
         raise refused(response.status_code, response.text)
 
     async def events(self, url: str, body: Mapping[str, Any], wait_s: float | None = None) -> AsyncIterator[Any]:
@@ -113,6 +120,11 @@ class Caller:
             raise EngineDown(
                 f"found {url} not answering ({type(error).__name__}: {error}); expected a server"
             ) from error
+
+
+def _seconds(text: str) -> float:
+    """What Retry-After says; 0 where that is nothing or a date."""
+    return float(text) if text.isdecimal() else 0.0
 
 
 def refused(status: int, text: str) -> EngineError:

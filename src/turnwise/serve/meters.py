@@ -27,7 +27,7 @@ class Meters(Collector):
             "turnwise_request_seconds", "From request to last byte", ["route"], buckets=SECONDS, registry=self.registry
         )
         self.first = Histogram(
-            "turnwise_first_token_seconds", "From request to first token", buckets=SECONDS, registry=self.registry
+            "turnwise_first_token_seconds", "To the first token of a stream", buckets=SECONDS, registry=self.registry
         )
         self.prompt_tokens = Counter("turnwise_prompt_tokens", "Tokens of prompts asked with", registry=self.registry)
         self.sampled_tokens = Counter("turnwise_completion_tokens", "Tokens answered", registry=self.registry)

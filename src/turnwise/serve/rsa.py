@@ -144,6 +144,8 @@ def _sampler(server: Server, how: Sampling, client: str, used: Counter[str]) -> 
             return lambda listen: server.complete(prompts[n], how, seed + n, client, listen=listen)
 
         said = await together([start(n) for n in range(len(prompts))])
+        server.meters.prompt_tokens.inc(sum(map(len, prompts)))
+        server.meters.sampled_tokens.inc(sum(len(c.ids) for c in said))
         used.update(prompt=sum(map(len, prompts)), completion=sum(len(c.ids) for c in said))
         return [(_text(server, p, c), c) for p, c in zip(prompts, said, strict=True)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -138,11 +139,13 @@ async def stream(
 
     The first part is awaited here, so that what is refused at once has its own status.
     """
+    began = time.perf_counter()
     with ExitStack() as admitted:
         admitted.enter_context(server.admit())
         rest = parts(starts)
         first = await server.attend(request, _first(rest))
         staying = admitted.pop_all()
+    server.meters.first.observe(time.perf_counter() - began)
 
     async def all_parts() -> AsyncIterator[Part]:
         yield first
