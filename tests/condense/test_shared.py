@@ -52,10 +52,11 @@ def test_what_raises_reaches_all_who_wait_and_is_asked_anew():
     assert asyncio.run(run()) == ((Written("short"), False), 2)
 
 
-def test_closing_ends_what_nobody_waits_for():
+@pytest.mark.parametrize("whose", [lambda shared: shared, Shared.apart], ids=["its own", "of one that is apart"])
+def test_closing_ends_what_nobody_waits_for(whose):
     async def run():
         shared, slow = Shared(), Slow()
-        waiting = asyncio.create_task(shared.get("k", slow))
+        waiting = asyncio.create_task(whose(shared).get("k", slow))
         await asyncio.sleep(0)
         shared.close()
         with pytest.raises(asyncio.CancelledError):

@@ -224,6 +224,20 @@ def test_closing_a_session_ends_the_step_that_runs_on_it_with_an_error() -> None
     asyncio.run(run())
 
 
+def test_a_fork_that_is_cancelled_while_it_waits_leaves_no_session_behind() -> None:
+    async def run() -> float:
+        engine = LocalEngine(tiny_model())
+        first = await engine.open(PROMPTS[3], OPEN, seed=1)
+        async with engine.schedule.border:
+            fork = asyncio.create_task(engine.fork(first, seed=7))
+            await rounds(3)
+            fork.cancel()
+            await asyncio.gather(fork, return_exceptions=True)
+        return engine.stats()["sessions"]
+
+    assert asyncio.run(run()) == 1
+
+
 def test_late_and_many_forks_hold_the_prefix_in_slots_the_pool_has_not_grown_to() -> None:
     async def run() -> tuple[list[list[int]], list[int], list[int]]:
         engine = LocalEngine(tiny_model())

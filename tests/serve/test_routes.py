@@ -157,11 +157,13 @@ def test_the_model_is_listed_with_its_context():
 
 def test_metrics_count_requests_by_route_and_tell_the_engine_s_numbers():
     app = app_over()
-    ask("/inference/v1/generate", generate(), app)
-    page = ask("/metrics", app=app, method="GET").text
-    assert 'turnwise_requests_total{route="/inference/v1/generate",status="200"} 1.0' in page
-    assert "turnwise_completion_tokens_total 6.0" in page
-    assert "turnwise_engine_tokens_sampled 6.0" in page
+    calls = [{"path": "/inference/v1/generate", "json": generate(stream=stream)} for stream in (False, True)]
+    *_, said = asks(app, *calls, {"method": "GET", "path": "/metrics"})
+    page = said.text
+    assert 'turnwise_requests_total{route="/inference/v1/generate",status="200"} 2.0' in page
+    assert "turnwise_completion_tokens_total 12.0" in page
+    assert "turnwise_engine_tokens_sampled 12.0" in page
+    assert "turnwise_first_token_seconds_count 1.0" in page
 
 
 BEARER = {"Authorization": f"Bearer {ADMIN}"}

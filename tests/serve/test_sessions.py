@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from served import app_over, asks, direct
 
+from turnwise.errors import SessionGone
 from turnwise.serve.once import Steps
 from turnwise.serve.problem import Problem
 from turnwise.serve.sessions import Sessions
@@ -160,3 +161,22 @@ def test_requests_over_the_limit_at_once_are_told_to_come_back():
             return [*sorted(s.status_code for s in said), again.status_code]
 
     assert asyncio.run(work()) == [200, 200, 429, 429, 200]
+
+
+def test_a_session_that_is_closed_while_it_is_opened_does_not_stay_in_the_engine():
+    class Slow(FakeEngine):
+        async def open(self, *args: Any, **more: Any) -> Any:
+            await asyncio.sleep(0.01)
+            return await super().open(*args, **more)
+
+    async def work() -> tuple[int, int]:
+        engine = Slow([])
+        sessions = Sessions(engine, 4, 60.0)
+        opening = asyncio.create_task(sessions.make("a", [5], HOW, 1, ""))
+        await asyncio.sleep(0)
+        await sessions.drop(sessions.get("a"))
+        with pytest.raises(SessionGone, match="found session 'a' closed while it was opened"):
+            await opening
+        return len(sessions), engine.open_sessions
+
+    assert asyncio.run(work()) == (0, 0)

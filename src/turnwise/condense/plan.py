@@ -40,7 +40,7 @@ class Condensation:
 
     def history(self, group: Shared, group_seed: int, seed: int) -> History:
         """For one episode: what it asks for is shared with its group, or with nobody; seeds go with that."""
-        shared, own = (group, group_seed) if self.config.shared else (Shared(), seed)
+        shared, own = (group, group_seed) if self.config.shared else (group.apart(), seed)
 
         def seeds(text: str) -> int:
             return int.from_bytes(hashlib.blake2b(f"{own}:{text}".encode(), digest_size=8).digest()) >> 1

@@ -14,6 +14,12 @@ class Shared:
     """Answers by what was asked, for a group of siblings or for one episode."""
 
     _asked: dict[Hashable, asyncio.Task[Written]] = field(default_factory=dict)
+    _apart: list[Shared] = field(default_factory=list)
+
+    def apart(self) -> Shared:
+        """For one episode that shares with nobody; closed together with this."""
+        self._apart.append(Shared())
+        return self._apart[-1]
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[Written]]) -> tuple[Written, bool]:
         """The answer, and whether somebody had asked before.
@@ -33,6 +39,8 @@ class Shared:
 
     def close(self) -> None:
         """Nobody waits any more."""
+        for other in self._apart:
+            other.close()
         for task in self._asked.values():
             task.cancel()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.engine.remote import FIRST_WAIT_S, LONGEST_WAIT_S, Caller, OutOfTurn
-from turnwise.engine.wire import CompletionWire, EventWire, hear
-from turnwise.errors import EngineDown, EngineError, EngineFull, SessionGone
-from turnwise.types import Compaction, Completion, Event, Listener, Sampled, Sampling, Session, Settings
+from turnwise.engine.wire import CompletionWire, EventWire, hear, rest, tell
+from turnwise.errors import EngineDown, EngineFull, SessionGone
+from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings
 
 SLACK_S = 30.0
 """How much longer than its deadline a step is waited for."""
@@ -236,10 +236,10 @@ class HttpEngine:
         async for event in self.caller.events(f"{held.url}/engine/{route}", {**asked, "stream": True}, wait_s):
             if "completion" in event:
                 done = CompletionWire.model_validate(event["completion"]).plain()
-                _rest(done, told, listen)
+                rest(done, told, listen)
                 return event["completion"]
             for token in hear(event):
-                _tell(token, place, told, listen)
+                tell(token, place, told, listen)
                 place += 1
         raise EngineDown("found a stream that ended without its completion; expected one at its end")
 
@@ -257,21 +257,3 @@ class HttpEngine:
 
     async def _all(self, route: str, body: Mapping[str, Any]) -> None:
         await asyncio.gather(*(self.caller.post(f"{url}/{route}", body, again=True) for url in self.urls))
-
-
-def _tell(token: Sampled, place: int, told: list[int], listen: Listener) -> None:
-    """Tell of a token that was not told of yet; one told of before has to be the same again."""
-    if place < len(told):
-        if told[place] != token.id:
-            raise EngineError("found other tokens when a broken step was asked for again; its weights have changed")
-        return
-    told.append(token.id)
-    listen(token)
-
-
-def _rest(done: Completion, told: list[int], listen: Listener) -> None:
-    """All tokens of the whole completion that no event told of."""
-    tops = done.top or ((),) * len(done.ids)
-    each = zip(done.ids.tolist(), done.logprobs.tolist(), done.policy_versions.tolist(), tops, strict=True)
-    for place, one in enumerate(each):
-        _tell(Sampled(*one), place, told, listen)

@@ -162,8 +162,13 @@ class LocalEngine:
         async with held.turn:
             self._own(session)
             branch = self._hold(held.branch(seed))
-            async with self.schedule.border:
-                self.room.whole(held, branch)
+            try:
+                async with self.schedule.border:
+                    self.room.whole(held, branch)
+            except asyncio.CancelledError:
+                if branch in self.room.sessions:
+                    self._close(branch, "given up")  # nobody knows of it
+                raise
             return branch
 
     async def close(self, session: Session) -> None:

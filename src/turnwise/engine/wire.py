@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter
 
-from turnwise.types import Compaction, Completion, Event, Sampled, Sampling, Settings, Support, TurnStop
+from turnwise.errors import EngineError
+from turnwise.types import Compaction, Completion, Event, Listener, Sampled, Sampling, Settings, Support, TurnStop
 
 Name = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 
@@ -216,3 +217,21 @@ def heard(tokens: Sequence[Sampled]) -> dict[str, Any]:
 def hear(event: dict[str, Any]) -> list[Sampled]:
     """The tokens of such an event."""
     return [Sampled(i, p, v, tuple((int(a), float(b)) for a, b in top)) for i, p, v, top in event.get("tokens", [])]
+
+
+def tell(token: Sampled, place: int, told: list[int], listen: Listener) -> None:
+    """Tell of a token that was not told of yet; one told of before has to be the same again."""
+    if place < len(told):
+        if told[place] != token.id:
+            raise EngineError("found other tokens when a broken step was asked for again; its weights have changed")
+        return
+    told.append(token.id)
+    listen(token)
+
+
+def rest(done: Completion, told: list[int], listen: Listener) -> None:
+    """All tokens of the whole completion that no event told of."""
+    tops = done.top or ((),) * len(done.ids)
+    each = zip(done.ids.tolist(), done.logprobs.tolist(), done.policy_versions.tolist(), tops, strict=True)
+    for place, one in enumerate(each):
+        tell(Sampled(*one), place, told, listen)

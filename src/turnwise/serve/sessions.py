@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,21 +68,14 @@ class Sessions:
     ) -> Held:
         """Open a session under a name that is free."""
         held = await self._reserve(name, loose=False, client=client)
-        try:
-            held.session = await self.engine.open(ids, sampling, seed=seed, client=client, compaction=compaction)
-        except BaseException:
-            self._forget(held)
-            raise
+        engine = self.engine
+        await self._begin(held, lambda: engine.open(ids, sampling, seed=seed, client=client, compaction=compaction))
         return held
 
     async def fork(self, held: Held, name: str, seed: int) -> Held:
         """A second session, under a name that is free, that goes on from the same tokens."""
         branch = await self._reserve(name, loose=False, client=held.client)
-        try:
-            branch.session = await self.engine.fork(held.live, seed=seed)
-        except BaseException:
-            self._forget(branch)
-            raise
+        await self._begin(branch, lambda: self.engine.fork(held.live, seed=seed))
         return branch
 
     @asynccontextmanager
@@ -94,11 +87,7 @@ class Sessions:
         with self.use(held):
             async with held.opening:
                 if held.session is None:
-                    try:
-                        held.session = await self.engine.open(ids, sampling, seed=seed, client=client)
-                    except BaseException:
-                        self._forget(held)
-                        raise
+                    await self._begin(held, lambda: self.engine.open(ids, sampling, seed=seed, client=client))
             try:
                 yield held.live
             except SessionGone:
@@ -143,6 +132,17 @@ class Sessions:
             self._forget(held)
             raise
         return held
+
+    async def _begin(self, held: Held, begin: Callable[[], Awaitable[Session]]) -> None:
+        """Give a name its session; one whose name was closed meanwhile does not stay in the engine."""
+        try:
+            held.session = await begin()
+        except BaseException:
+            self._forget(held)
+            raise
+        if held.closed:
+            await self.drop(held)
+            raise SessionGone(f"found session {held.name!r} closed while it was opened; expected it to stay open")
 
     async def _make_room(self) -> None:
         """Over the limit, idle sessions go that come back by themselves, the longest unused first."""
