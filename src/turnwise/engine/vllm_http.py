@@ -26,7 +26,6 @@ from turnwise.types import (
     Event,
     Ids,
     Listener,
-    Sampled,
     Sampling,
     Session,
     Settings,
@@ -123,9 +122,9 @@ class VllmHttpEngine:
             held.ids, held.sampling = [*ids, *said.ids.tolist()], how
             held.seed, held.sampled = stream, drawn + len(said.ids)
         self.tokens_sampled += len(said.ids)
-        for token in zip(said.ids.tolist(), said.logprobs.tolist(), said.policy_versions.tolist(), strict=True):
-            if listen is not None:
-                listen(Sampled(*token))
+        if listen is not None:
+            for token in said.heard:
+                listen(token)
         return said
 
     async def compact(

@@ -231,7 +231,5 @@ def tell(token: Sampled, place: int, told: list[int], listen: Listener) -> None:
 
 def rest(done: Completion, told: list[int], listen: Listener) -> None:
     """All tokens of the whole completion that no event told of."""
-    tops = done.top or ((),) * len(done.ids)
-    each = zip(done.ids.tolist(), done.logprobs.tolist(), done.policy_versions.tolist(), tops, strict=True)
-    for place, one in enumerate(each):
-        tell(Sampled(*one), place, told, listen)
+    for place, token in enumerate(done.heard):
+        tell(token, place, told, listen)

@@ -12,7 +12,7 @@ import atexit
 import contextlib
 import json
 import os
-import select
+import selectors
 import subprocess
 import sys
 import threading
@@ -86,8 +86,10 @@ class Worker:
     def _line(self, process: subprocess.Popen[bytes], timeout_s: float) -> Any:
         """The next line a process writes; it writes one whole line at a time."""
         assert process.stdout is not None
-        if not select.select([process.stdout], [], [], timeout_s)[0]:
-            raise TimeoutError(f"{self.place} took over {timeout_s} s")
+        with selectors.DefaultSelector() as waiting:  # any number of open files may be
+            waiting.register(process.stdout, selectors.EVENT_READ)
+            if not waiting.select(timeout_s):
+                raise TimeoutError(f"{self.place} took over {timeout_s} s")
         line = process.stdout.readline()
         if not line:
             raise DataError(f"the process of {self.place} ended by itself, with code {process.wait()}")

@@ -150,7 +150,7 @@ def _choice(server: Server, body: ChatBody, prompt: list[int], index: int, compl
         index=index,
         message=message,
         finish_reason=finish(completion, message),
-        logprobs=logprobs.chat(logprobs.sampled(completion), named) if body.logprobs else None,
+        logprobs=logprobs.chat(completion.heard, named) if body.logprobs else None,
         token_ids=ids if body.return_token_ids else None,
     )
 

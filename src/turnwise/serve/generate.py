@@ -115,7 +115,7 @@ def _choice(body: GenerateBody, index: int, completion: Completion) -> GenerateC
     return GenerateChoice(
         index=index,
         token_ids=completion.ids.tolist(),
-        logprobs=logprobs.chat(logprobs.sampled(completion), logprobs.by_id) if wanted else None,
+        logprobs=logprobs.chat(completion.heard, logprobs.by_id) if wanted else None,
         finish_reason=_reason(completion),
         stop_reason=completion.stopped_by,
         policy_versions=completion.policy_versions.tolist(),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import BaseModel
 
-from turnwise.types import Completion, Sampled
+from turnwise.types import Sampled
 
 Named = Callable[[int], tuple[str, list[int] | None]]
 """A token id to its text and bytes."""
@@ -40,14 +40,6 @@ class TextLogprobs(BaseModel):
     token_logprobs: list[float]
     top_logprobs: list[dict[str, float]] | None = None
     text_offset: list[int]
-
-
-def sampled(completion: Completion) -> list[Sampled]:
-    """The tokens of a whole completion as a listener would have heard of them."""
-    tops = completion.top or [()] * len(completion.ids)
-    ids, logps, versions = completion.ids, completion.logprobs, completion.policy_versions
-    each = zip(ids.tolist(), logps.tolist(), versions.tolist(), tops, strict=True)
-    return [Sampled(*one) for one in each]
 
 
 def chat(tokens: Sequence[Sampled], named: Named) -> ChatLogprobs:

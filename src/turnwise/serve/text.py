@@ -127,7 +127,7 @@ def _choice(server: Server, body: TextBody, prompt: list[int], index: int, compl
     before = server.text(prompt) if body.echo else ""
     told = None
     if body.logprobs is not None:
-        told = logprobs.plain(logprobs.sampled(completion), logprobs.by_text(server.text), len(before))
+        told = logprobs.plain(completion.heard, logprobs.by_text(server.text), len(before))
     return TextChoice(
         index=index,
         text=before + text,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnwise.types.arrays import Floats, Ids
 from turnwise.types.compaction import Event
-from turnwise.types.sampling import Support, Top, TurnStop
+from turnwise.types.sampling import Sampled, Support, Top, TurnStop
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,13 @@ class Completion:
     stopped_by: int | str | None = None
     top: tuple[Top, ...] = ()
     injected: NDArray[np.bool_] | None = None
+
+    @property
+    def heard(self) -> list[Sampled]:
+        """Its tokens, as a listener hears of them."""
+        tops = self.top or ((),) * len(self.ids)
+        each = zip(self.ids.tolist(), self.logprobs.tolist(), self.policy_versions.tolist(), tops, strict=True)
+        return [Sampled(*one) for one in each]
 
 
 @dataclass(frozen=True, slots=True)
