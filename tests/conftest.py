@@ -36,6 +36,7 @@ def programs(item: pytest.Item) -> list[str]:
 
 
 ABSENT: set[str] = set()
+VLLM = Path(__file__).parents[1] / ".venv-vllm" / ".ready"
 EXTRAS = (
     ("bench", "not compared with", "`make bench` installs them"),
     ("verifiers", "its environment was not tested", "`make test-verifiers` tests it in a place of its own"),
@@ -43,9 +44,15 @@ EXTRAS = (
 """Extras that `make setup` leaves out, what their absence means, and what to do about it."""
 
 
+def runs(item: pytest.Item) -> bool:
+    """Whether all that a test needs is there."""
+    here = all(map(installed, needs(item))) and not ABSENT & set(programs(item))
+    return here and (VLLM.is_file() or item.get_closest_marker("vllm") is None)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ABSENT.update(name for item in items for name in programs(item) if not shutil.which(name))
-    absent = [item for item in items if not all(map(installed, needs(item))) or ABSENT & set(programs(item))]
+    absent = [item for item in items if not runs(item)]
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
@@ -56,5 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         missing = [package for package in peers(extra) if not installed(package)]
         if missing:
             terminalreporter.line(f"not installed, so {without}: {', '.join(missing)} ({mend})")
+    if not VLLM.is_file():
+        terminalreporter.line("not installed, so not run against: a vLLM server (`make test-vllm` installs it)")
     for name in sorted(ABSENT):
         terminalreporter.line(f"not installed, so not compared with: {name} (`make test` installs it)")

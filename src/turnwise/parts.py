@@ -79,6 +79,9 @@ def assemble(config: RunConfig, weights: Path | None = None) -> Parts:
     if config.train.checkpoint_activations:
         compute_again(policy)
     renderer = choose(policy.tokenizer, config.renderer, config.model)
+    compaction = config.rollout.compaction
+    if compaction is not None and compaction.notice is not None:
+        notice_ids(renderer, "?")  # a template that cannot say it is refused before the run starts
     engine = LocalEngine(policy, write_notice=partial(notice_ids, renderer))
     return Parts(
         config=config,

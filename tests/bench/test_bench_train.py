@@ -59,7 +59,7 @@ def test_an_unknown_benchmark_names_the_nearest(capsys):
     code = main(["bench", "trian"])
     assert (code, capsys.readouterr().err) == (
         2,
-        "turnwise bench: found benchmark 'trian'; expected one of trees, rows, step, train, compaction; "
+        "turnwise bench: found benchmark 'trian'; expected one of trees, rows, step, train, engine, load, compaction; "
         "did you mean train?\n",
     )
 

@@ -62,6 +62,26 @@ def test_each_row_is_drawn_under_its_own_parameters() -> None:
     assert [d.id for d in got.each] == [0, 2, 2] and [d.support.tolist() for d in got.each] == [[], [2], []]
 
 
+def test_blocks_of_a_large_vocabulary_draw_what_its_cumulative_distribution_says() -> None:
+    logits = torch.randn(64, 1000, generator=torch.Generator().manual_seed(3)) * 2
+    u = uniforms([5] * 64, list(range(64)))
+    got = [d.id for d in draw(logits, [OPEN] * 64, [NOTHING] * 64, u).each]
+    cdf = logits.double().softmax(1).cumsum(1).numpy()
+    assert got == [int(np.searchsorted(row, x * row[-1], side="right")) for row, x in zip(cdf, u, strict=True)]
+
+
+def test_what_cannot_be_drawn_is_not_drawn_at_the_very_end_either() -> None:
+    logits = torch.full((1, 600), -torch.inf)
+    logits[0, [3, 300]] = 0.0
+    last = float(np.nextafter(1.0, 0.0))
+    assert [draw(logits, [OPEN], [NOTHING], np.array([u])).each[0].id for u in (0.0, 0.49, 0.51, last)] == [
+        3,
+        3,
+        300,
+        300,
+    ]
+
+
 def test_draws_within_rounding_of_a_border_are_counted() -> None:
     border = float(LOGITS[0].softmax(0)[0])
     assert draw(LOGITS, [OPEN], [NOTHING], np.array([border])).near == 1

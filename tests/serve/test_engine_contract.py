@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import real_vllm as server
 from served import ADMIN, app_over, listening
 
 from turnwise.engine import LocalEngine
@@ -58,8 +59,16 @@ async def vllm() -> AsyncIterator[Engine]:
         await engine.aclose()
 
 
-ENGINES = {"local": local, "fake": fake, "http": http, "http_fake": http_fake, "vllm": vllm}
-every = pytest.mark.parametrize("name", ENGINES)
+@asynccontextmanager
+async def real_vllm() -> AsyncIterator[Engine]:
+    engine = VllmHttpEngine(server.url(), server.MODEL.name)
+    yield engine
+    await engine.aclose()
+
+
+ENGINES = {"local": local, "fake": fake, "http": http, "http_fake": http_fake, "vllm": vllm, "real_vllm": real_vllm}
+REAL = pytest.param("real_vllm", marks=[pytest.mark.vllm, pytest.mark.real])
+every = pytest.mark.parametrize("name", [*(name for name in ENGINES if name != "real_vllm"), REAL])
 
 
 def over(name: str, work: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -17,8 +17,9 @@ BENCHES = {
     "rows": "attention over packed rows beside a dense mask, forward and backward",
     "step": "an optimizer step on histories that break: packed trees, and cut at every break; the same gradient",
     "train": "an optimizer step on recorded rollouts: packed trees, one sample a turn, and TRL",
-    "load": "many conversations against a real server, with clients that cancel, hang up and read slowly",
     "episodes": "the turn loop by itself: episodes a second against an engine that answers at once",
+    "engine": "sampling: the built-in engine, transformers' generate, and a vLLM server; alone, batched, over turns",
+    "load": "many conversations against a real server, with clients that cancel, hang up and read slowly",
     "compaction": "what compacting the cache of a model costs, in quality and in time",
 }
 """Name to its line of help. The module turnwise.bench.NAME holds `Options`, `run(options, say) -> cases` and

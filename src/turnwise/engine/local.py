@@ -27,6 +27,7 @@ from turnwise.engine.strikes import Strikes, Write
 from turnwise.errors import EngineError, EngineFull, SessionGone, TooLong
 from turnwise.kv import trigger
 from turnwise.model import Policy, parameters, reload
+from turnwise.model.packed import forget, sampler
 from turnwise.types import Compaction, Completion, Event, Listener, Sampling, Session, Settings, TurnStop
 
 COUNTS = (
@@ -60,7 +61,7 @@ class LocalEngine:
         self.room = Room(pool, self.counts, limits.query_every)
         self.strikes = Strikes(pool, rotary, limits.query_every, self.counts, write_notice)
         mixed = limits.mixed(parameters(policy.model), policy.device.type)
-        self.schedule = Schedule(policy, self.room, limits, self.strikes, mixed, self.counts)
+        self.schedule = Schedule(sampler(policy), self.room, limits, self.strikes, mixed, self.counts)
         self.schedule.go.set()
         if limits.threaded:
             self.schedule.thread = ThreadPoolExecutor(1, "turnwise-engine")
@@ -191,6 +192,7 @@ class LocalEngine:
         if self.room.computing:
             raise EngineError("found an update of weights while a forward pass runs; pause the engine first")
         self.schedule.version = version
+        forget(self.schedule.policy)
         for session in list(self.room.sessions):
             if self.limits.on_update == "drop":
                 self._close(session, "dropped by an update of the weights")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from turnwise.errors import EngineError
 from turnwise.types import Ids, Sampling, Top
@@ -25,6 +26,11 @@ LEAST = 1e-6
 """A smaller share of the probability rounds to none."""
 NEAR = 1e-6
 """A draw this close to the border between two tokens may fall differently under another rounding."""
+
+BLOCK = 256
+"""Tokens whose probabilities are summed before the cumulative distribution is taken."""
+TINY = 1e-12
+"""How far apart two sums of the same numbers may be in fp64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,9 @@ def check(sampling: Sampling, vocab: int) -> None:
 
 def draw(logits_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids], u_B: NDArray[np.float64]) -> Draws:
     """Sample by inverse distribution function; `allowed` holds each session's trie node's tokens, empty for all."""
-    heat_B = torch.tensor([p.temperature or 1.0 for p in params], device=logits_BV.device)
-    scaled_BV = _biased(logits_BV.float(), params) / heat_B[:, None]
+    scaled_BV = _biased(logits_BV.float(), params)
+    if any(p.temperature not in (0.0, 1.0) for p in params):
+        scaled_BV = scaled_BV / torch.tensor([p.temperature or 1.0 for p in params], device=logits_BV.device)[:, None]
     tight_B = np.array([p.restricted for p in params])
     if tight_B.any():
         scaled_BV = scaled_BV.masked_fill(~_kept(scaled_BV, params, allowed), float("-inf"))
@@ -144,16 +151,41 @@ def _nucleus(row_V: Tensor, top_p: float) -> Tensor:
 
 
 def _invert(logp_BV: Tensor, params: Sequence[Sampling], u_B: Tensor) -> tuple[Tensor, int]:
-    """Tokens whose stretch of the cumulative distribution holds u, and how many draws fell near a border."""
-    cdf_BV = logp_BV.double().exp().cumsum(1)
-    aim_B1 = (u_B * cdf_BV[:, -1])[:, None]
-    ids_B = torch.searchsorted(cdf_BV, aim_B1, right=True)[:, 0].clamp(max=cdf_BV.shape[1] - 1)
-    greedy_B = torch.tensor([p.temperature == 0.0 for p in params], device=logp_BV.device)
-    above = cdf_BV.gather(1, ids_B[:, None])
-    below = cdf_BV.gather(1, (ids_B - 1).clamp(min=0)[:, None]) * (ids_B > 0)[:, None]
-    edge = torch.minimum((above - aim_B1).abs(), (aim_B1 - below).abs() + (below == 0.0))
-    near = int(((edge[:, 0] < NEAR) & ~greedy_B & (above[:, 0] < cdf_BV[:, -1])).sum())
-    return torch.where(greedy_B, logp_BV.argmax(1), ids_B), near
+    """Tokens whose stretch of the cumulative distribution holds u, and how many draws fell near a border.
+
+    First the block of tokens that holds u is found, then the token in it: sums are exact to fp64 without so many
+    numbers. Probabilities [.1, .2 | .3, .4] in blocks of 2 and u = .5: block 1, which begins at .3, then its token 0.
+    """
+    p_BNS = _blocks(logp_BV.exp())
+    ends_BN = p_BNS.sum(2, dtype=torch.float64).cumsum(1)
+    aim_B1 = (u_B * ends_BN[:, -1])[:, None]
+    block_B1 = _first_above(ends_BN, aim_B1)
+    begin_B1 = ends_BN.gather(1, (block_B1 - 1).clamp(min=0)) * (block_B1 > 0)
+    inside_BS = begin_B1 + p_BNS.take_along_dim(block_B1[..., None], 1)[:, 0].double().cumsum(1)
+    place_B1 = _first_above(inside_BS, aim_B1)
+    ids_B = (block_B1 * BLOCK + place_B1)[:, 0].clamp(max=logp_BV.shape[1] - 1)  # beyond only where numbers are NaN
+    above_B1 = inside_BS.gather(1, place_B1)
+    below_B1 = torch.where(place_B1 > 0, inside_BS.gather(1, (place_B1 - 1).clamp(min=0)), begin_B1)
+    edge_B1 = torch.minimum((above_B1 - aim_B1).abs(), (aim_B1 - below_B1).abs() + (below_B1 == 0.0))
+    drawn_B = torch.tensor([p.temperature > 0.0 for p in params], device=logp_BV.device)
+    near = int(((edge_B1 < NEAR) & (above_B1 < ends_BN[:, -1:] - TINY))[:, 0].logical_and(drawn_B).sum())
+    if all(p.temperature > 0.0 for p in params):
+        return ids_B, near
+    return torch.where(drawn_B, ids_B, logp_BV.argmax(1)), near
+
+
+def _blocks(p_BV: Tensor) -> Tensor:
+    """[B, V] as [B, blocks, BLOCK], the last block filled up with zeros."""
+    missing = -p_BV.shape[1] % BLOCK
+    whole_BV: Tensor = pad(p_BV, (0, missing)) if missing else p_BV
+    return whole_BV.view(len(p_BV), -1, BLOCK)
+
+
+def _first_above(ends_BN: Tensor, aim_B1: Tensor) -> Tensor:
+    """Where ascending sums first exceed the aim, at the latest where they reach their last value: never past a
+    probability of zero."""
+    last_B1 = torch.nextafter(ends_BN[:, -1:], torch.zeros_like(aim_B1))
+    return torch.searchsorted(ends_BN, torch.minimum(aim_B1, last_B1), right=True).clamp(max=ends_BN.shape[1] - 1)
 
 
 def _supports(logp_BV: Tensor, tight_B: NDArray[np.bool_]) -> list[Ids]:

@@ -22,6 +22,7 @@ from turnwise.types import (
     Compaction,
     Completion,
     Event,
+    Ids,
     Listener,
     Sampled,
     Sampling,
@@ -150,6 +151,7 @@ class VllmHttpEngine:
     async def load(self, folder: Path, version: int) -> None:
         """By vLLM's development routes: reload from the folder, then forget every cached prefix."""
         await self._all("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
+        await self._all("/update_weight_version", {"new_version": str(version)})
         await self._all("/reset_prefix_cache?reset_running_requests=true", {})
         self.version = version
 
@@ -202,7 +204,7 @@ def params(how: Sampling, limit: int, seed: int) -> dict[str, Any]:
         "stop": list(how.stop),
         "logit_bias": {str(token): bias for token, bias in how.logit_bias},
         "ignore_eos": True,
-        "logprobs": max(how.top_logprobs, 1),
+        "logprobs": how.top_logprobs + 1,  # the sampled one is the first of them
         "skip_special_tokens": False,
         "detokenize": bool(how.stop),
     }
@@ -219,17 +221,31 @@ def completion(choice: Mapping[str, Any], how: Sampling, version: int) -> Comple
     return Completion(
         ids=ids,
         logprobs=np.array([token["logprob"] for token in content], np.float32),
-        policy_versions=np.full(len(ids), version, np.int32),
+        policy_versions=_versions(choice, len(ids), version),
         stop_reason=TurnStop.STOP if stopped else TurnStop.LENGTH,
         stopped_by=last if stopped and last in how.stop_ids else choice.get("stop_reason"),
         top=tuple(_top(token, how.top_logprobs) for token in content) if how.top_logprobs else (),
     )
 
 
+def _versions(choice: Mapping[str, Any], count: int, version: int) -> Ids:
+    """Of the weights each token was sampled with, where the server tells: weights may change while it samples."""
+    found = np.full(count, version, np.int32)
+    for span in choice.get("weight_versions") or ():
+        if str(span["version"]).isdigit():
+            found[span["start"] : span["end"]] = int(span["version"])
+    return found
+
+
 def _top(token: Mapping[str, Any], most: int) -> Top:
-    """token_id:17 is 17."""
-    rows = [(int(t["token"].removeprefix("token_id:")), float(t["logprob"])) for t in token["top_logprobs"]]
-    return tuple(rows[:most])
+    """The likeliest: vLLM puts the sampled token first, however likely it is."""
+    found = sorted(token["top_logprobs"], key=lambda t: -float(t["logprob"]))
+    return tuple((_id(t), float(t["logprob"])) for t in found[:most])
+
+
+def _id(token: Mapping[str, Any]) -> int:
+    """A number, or what older servers say instead: token_id:17 is 17."""
+    return int(token["token_id"] if "token_id" in token else token["token"].removeprefix("token_id:"))
 
 
 def _check(sampling: Sampling) -> None:

@@ -142,7 +142,7 @@ def _check_attention(policy: Policy) -> None:
 
     layers = policy.model.config.get_text_config().num_hidden_layers
     try:
-        policy.hidden(*_probe(policy), spy)
+        policy.hidden(*probe(policy), spy)
     except (KeyError, AttributeError, TypeError, IndexError, RuntimeError) as error:
         raise ModelError(f"{type(policy.model).__name__} fails in its attention: {error!r}; {PLAIN}") from error
     if seen != [(layer, True) for layer in range(layers)]:
@@ -152,7 +152,7 @@ def _check_attention(policy: Policy) -> None:
         )
 
 
-def _probe(policy: Policy) -> tuple[Tensor, Tensor]:
+def probe(policy: Policy) -> tuple[Tensor, Tensor]:
     """Four tokens and their positions."""
     places = torch.arange(4, device=policy.device)[None]
     return places % policy.vocab, places
@@ -161,7 +161,7 @@ def _probe(policy: Policy) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _check_head(policy: Policy) -> None:
     """Some models scale or cap logits after the projection; scoring from hidden states would then be wrong."""
-    ids, places = _probe(policy)
+    ids, places = probe(policy)
     whole = policy.model(input_ids=ids, use_cache=False).logits[0]
     ours = policy.head(policy.hidden(ids, places)[0])
     if whole.shape != ours.shape or not torch.allclose(whole, ours, atol=1e-4):

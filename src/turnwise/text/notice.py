@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from renderers import Renderer
+from renderers.base import Renderer
 
-from turnwise.errors import ConfigError
+from turnwise.errors import RenderError
 from turnwise.text.reply import reply_ids
 
 
@@ -18,8 +18,8 @@ def notice_ids(renderer: Renderer, text: str) -> list[int]:
     said = list(reply_ids(renderer, "."))
     bridged = renderer.bridge_to_next_turn(prompt, said, told)
     if bridged is None:
-        raise ConfigError(
-            f"found rollout.compaction.notice with {type(renderer).__name__}, which cannot add a message to tokens "
-            "that stand; expected a renderer that bridges, or no notice"
+        raise RenderError(
+            f"found {type(renderer).__name__}, whose template cannot go on behind a reply; expected one that only "
+            "appends: leave notices and budget messages out, or name another renderer"
         )
-    return [said[-1], *bridged.token_ids[len(prompt) + len(said) :]]
+    return [said[-1], *(int(i) for i in bridged.token_ids[len(prompt) + len(said) :])]
