@@ -49,15 +49,16 @@ $(VLLM): | $(SETUP)
 	.venv-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec  # they are not of this torch
 	touch $@
 
-test-verifiers: $(VERIFIERS)/.setup ## the environment `verifiers`, whose library asks for an older openai than ours
-	$(VERIFIERS)/bin/python -m pytest tests/envs/test_verifiers.py tests/envs/test_env_contract.py -k "verifiers" $(ARGS)
+test-verifiers: $(VERIFIERS)/.setup ## the library `verifiers`, which asks for an older openai than ours: its environments, vf-eval
+	$(VERIFIERS)/bin/python -m pytest tests/envs/test_verifiers.py tests/envs/test_env_contract.py \
+	  tests/serve/test_verifiers_eval.py -k "verifiers" $(ARGS)
 
 $(VERIFIERS)/.setup: $(SETUP)
 	echo "test-verifiers: a virtual environment in $(VERIFIERS), on top of .venv"
 	$(PYTHON) -m venv $(VERIFIERS)
 	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
 	  > "$$($(VERIFIERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
-	$(VERIFIERS)/bin/python -m pip install -qq --disable-pip-version-check 'verifiers>=0.4,<0.5'
+	$(VERIFIERS)/bin/python -m pip install -qq --disable-pip-version-check 'verifiers>=0.4,<0.5' 'uv>=0.8'
 	touch $@
 
 browser: # the report is tested in a real one

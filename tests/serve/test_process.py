@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import httpx
 import pytest
+from process import COMMAND, serving
 
 from turnwise.cli.main import main
 
-COMMAND = [sys.executable, "-m", "turnwise.cli.main"]
 LONG = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 4000, "seed": 1}}
 SHORT = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 3, "seed": 1}}
-
-
-@contextmanager
-def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server on a free port, ended at the latest when the block ends."""
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "tiny", "--port", "0", "--threads", "1", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, line + process.stdout.read()
-        yield process, found[0]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def stopped(process: subprocess.Popen[str]) -> str:

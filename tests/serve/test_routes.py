@@ -42,6 +42,13 @@ def test_generate_answers_the_engine_s_own_tokens_with_their_log_probabilities()
     assert (choice["finish_reason"], choice["policy_versions"]) == ("length", [0] * 6)
 
 
+def test_where_vllm_would_tell_of_experts_changes_nothing_but_must_be_a_place():
+    said = [ask("/inference/v1/generate", generate(params=more)) for more in ({}, {"routed_experts_prompt_start": 2})]
+    assert said[0].json()["choices"] == said[1].json()["choices"]
+    wrong = generate(params={"routed_experts_prompt_start": -1})
+    assert ask("/inference/v1/generate", wrong).status_code == 422
+
+
 def test_a_stream_of_tokens_is_the_answer_in_pieces():
     whole = ask("/inference/v1/generate", generate()).json()["choices"][0]
     heard = events(ask("/inference/v1/generate", generate(stream=True)).text)

@@ -46,6 +46,8 @@ class SamplingParams(Drawn):
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), Whole] | None = None
     prompt_logprobs: None = None
     detokenize: bool | None = None
+    routed_experts_prompt_start: Annotated[int, Field(ge=0), Whole] | None = None
+    """From where on vLLM would tell how experts were chosen, which is told of no token here."""
 
 
 class GenerateBody(Body):
