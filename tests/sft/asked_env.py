@@ -47,6 +47,13 @@ class Silent(Asked):
         return seen
 
 
+class Unmoved(Asked):
+    """Whatever is said, it asks again."""
+
+    async def step(self, message):
+        return Observation([{"role": "user", "content": "Which number?"}])
+
+
 async def slow_expert(args, task):
     """The expert, which takes its time and writes down whom it has finished with."""
     await asyncio.sleep(0.05)

@@ -199,6 +199,15 @@ def test_the_engine_plays_with_hints_and_saves_without_them(tmp_path):
     assert len(episodes(tmp_path)) == 12
 
 
+@pytest.mark.parametrize(("said", "stop"), [("pass", "turn_limit"), ("end", "no_tool_call")])
+def test_the_engine_heeds_what_the_config_says_of_replies(tmp_path, said, stop):
+    unmoved = {"id": f"{HERE / 'asked_env.py'}:Unmoved", "args": {"size": 3}, "max_turns": 2, "on_no_call": said}
+    env = DemoEnvConfig(sampling=SamplingConfig(choices=["0", "1"]), **unmoved, **HELD)
+    tiny = {"model": "tiny", "tiny": TinyConfig(width=32, layers=1), "expert": "", "source": "engine"}
+    gather(config(tmp_path, tasks=2, **tiny).model_copy(update={"env": env}))
+    assert {line["stop"] for line in episodes(tmp_path)} == {stop}
+
+
 def test_a_hint_that_the_environment_does_not_give_is_an_error(tmp_path):
     env = DemoEnvConfig(id=f"{HERE / 'asked_env.py'}:Silent", **HELD, retries=0)
     tiny = {"model": "tiny", "tiny": TinyConfig(width=32, layers=1), "expert": "", "source": "engine"}
