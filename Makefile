@@ -14,7 +14,7 @@ VERIFIERS := .venv/verifiers
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 help: ## what each target does
-	grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 20
+	grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
 
 setup: $(SETUP) ## make .venv with everything in it and unpack SmolLM2; at once when that is done
 	echo "setup: ready in .venv"
@@ -39,7 +39,7 @@ demo: $(SETUP) ## train an agent from random weights on this machine in minutes;
 test: $(SETUP) browser gforth ## all tests, with coverage; ARGS="-k trees" for some
 	$(BIN)/python -m pytest -n 2 --cov=turnwise --cov-report=term $(ARGS)
 
-test-vllm: $(VLLM) ## the same engines against a real vLLM CPU server, in an environment of its own
+test-vllm: $(VLLM) ## the contract of all engines against a real vLLM CPU server, in an environment of its own
 	$(BIN)/python -m pytest -m vllm $(ARGS)
 
 $(VLLM): | $(SETUP)

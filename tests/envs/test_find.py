@@ -67,7 +67,7 @@ def test_a_module_that_misses_an_import_fails_with_its_own_error(
 
 def test_an_unknown_id_is_refused_with_the_nearest_and_how_to_name_your_own() -> None:
     assert refusal("babyia") == (
-        f"found environment 'babyia'; expected one of {sorted(BUILT_IN)} (did you mean 'babyai'?), "
+        f"found environment 'babyia'; expected one of {', '.join(sorted(BUILT_IN))} (did you mean 'babyai'?), "
         "or name your own as 'package.module:Class' or 'file.py:Class'"
     )
 

@@ -10,6 +10,7 @@ from turnwise.cli.page import page, show
 from turnwise.config import load
 from turnwise.config.doctor import DoctorConfig
 from turnwise.config.run import TinyConfig
+from turnwise.errors import ConfigError
 
 OPTIONS = {
     "--json PATH": "also write the figures to a file",
@@ -30,6 +31,8 @@ def run(args: list[str]) -> int:
         show(page(USAGE, ABOUT, OPTIONS, DoctorConfig))
         return 0
     if "--templates" in args:
+        if args != ["--templates"]:
+            raise ConfigError("found --templates among other words; expected it alone: it examines no model")
         return templates.run()
     target, words = json_path(args)
     config = load(words, DoctorConfig)

@@ -27,7 +27,7 @@ def run(args: list[str]) -> int:
         show(USAGE)
         return 0
     if len(args) != 2 or args[0] != "env" or args[1].startswith("-"):
-        raise ConfigError(f"found {' '.join(args) or 'nothing'!r}; expected `turnwise new env NAME`")
+        raise ConfigError(f"found {repr(' '.join(args)) if args else 'nothing'}; expected `turnwise new env NAME`")
     name = args[1]
     for path in write(name, Path()):
         print(f"wrote {path}")

@@ -24,16 +24,17 @@ def show(text: str) -> None:
 def page(usage: str, about: str, options: Mapping[str, str], cls: type[BaseModel]) -> str:
     """The whole page, wrapped to the terminal but never wider than 120."""
     width = min(shutil.get_terminal_size().columns, 120)
-    head = [f"usage: {usage}", "", *textwrap.wrap(" ".join(about.split()), width), ""]
+    head = [f"usage: {usage}", "", *textwrap.wrap(" ".join(about.split()), width)]
     body = [line for name, text in options.items() for line in _entry(name, text, width)]
+    body = ["", *body] if body else []
     for part in parts(cls):
         body += ["", *textwrap.wrap(_title(part), width), *(line for key in part.keys for line in _key(key, width))]
     return "\n".join(head + body)
 
 
 def _title(part: Part) -> str:
-    name = f"[{part.name}]" if part.name else "The run"
-    return f"{name}{part.choice}: {part.text.splitlines()[0]}"
+    about = part.text.splitlines()[0]
+    return f"[{part.name}]{part.choice}: {about}" if part.name else about
 
 
 def _key(key: Key, width: int) -> list[str]:

@@ -21,6 +21,8 @@ def run(args: list[str]) -> int:
         show(page(USAGE, ABOUT, {}, ServeConfig))
         return 0
     config = load(positional(args, "model"), ServeConfig)
+    if not config.model:
+        raise ConfigError("found no MODEL; expected one, as in `turnwise serve smollm2` (tiny has random weights)")
     if not config.admin_token:
         config = config.model_copy(update={"admin_token": os.environ.get("TURNWISE_ADMIN_TOKEN", "")})
     return _serve(config)

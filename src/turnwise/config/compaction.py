@@ -101,7 +101,7 @@ class CompactionConfig(Section):
     """delete_reread: how many of the first tokens of what goes are read again."""
     carry_tail: Count = 0
     """delete_reread: how many of its last tokens are."""
-    source: Literal["own", "suffix", "context", "repeat", "keys", "gaussian"] = "own"
+    source: Literal["own", "suffix", "context", "keys", "gaussian"] = "own"
     """match, evict: whose queries the slots are for. Training replays own, suffix and context."""
     per_slot: Positive = 3
     """match, evict: queries for each slot, at least; more fit better and take longer."""

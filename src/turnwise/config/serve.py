@@ -15,7 +15,7 @@ Seconds = Annotated[float, Field(gt=0.0)]
 class ServeConfig(Section):
     """The model to serve, where, and its limits."""
 
-    model: str = "tiny"
+    model: str = ""
     """`tiny` (random weights), `smollm2`, a folder such as a run's checkpoint, or a hub name."""
     name: str = ""
     """Name that clients ask for; empty is the model's own."""

@@ -52,7 +52,7 @@ def find(id: str, args: Mapping[str, Any]) -> Environment:
     place, _, name = BUILT_IN.get(id, id).rpartition(":")
     if not place:
         raise ConfigError(
-            f"found environment {id!r}; expected one of {sorted(BUILT_IN)}{nearest(id, BUILT_IN)}, or {OWN}"
+            f"found environment {id!r}; expected one of {', '.join(sorted(BUILT_IN))}{nearest(id, BUILT_IN)}, or {OWN}"
         )
     held = module(place, OWN)
     made = getattr(held, name, None)

@@ -75,7 +75,8 @@ class Policy:
 def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
     """Load `smollm2`, a folder in Hugging Face layout, or a hub name."""
     folder = str(smollm2.folder() if name == "smollm2" else Path(name).expanduser())
-    if name.startswith((".", "/", "~")) and not (Path(folder) / "config.json").is_file():
+    local = name.startswith((".", "/", "~")) or name.count("/") > 1  # no hub name has two
+    if local and not (Path(folder) / "config.json").is_file():
         raise ModelError(f"found model {name!r}, a folder without config.json; {EXPECTED}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -83,7 +84,7 @@ def load(name: str, dtype: str = "float32", device: str = "auto") -> Policy:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation=NAME)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"found model {name!r}, which does not load: {str(error).splitlines()[0]}; {EXPECTED}"
+            f"found model {name!r}, which does not load: {str(error).splitlines()[0].rstrip('.')}; {EXPECTED}"
         ) from error
     policy = Policy(model, tokenizer)
     policy.model.to(pick(device))
