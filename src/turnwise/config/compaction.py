@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from turnwise.config.condense import CondenseConfig
 from turnwise.config.section import Section
-from turnwise.types import Notice
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -55,12 +54,13 @@ class NoticeConfig(Section):
     @classmethod
     def _names_known(cls, template: str) -> str:
         try:
-            named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+            parts = [(name, form or how) for _, name, form, how in Formatter().parse(template) if name is not None]
         except ValueError as error:
             raise ValueError(f"found template {template!r}: {error}; expected braces in pairs") from error
-        if named - NAMES:
-            raise ValueError(f"found {sorted(named - NAMES)} in template; expected only used, total and remaining")
-        if not Notice(template).plain:
+        unknown = sorted({name for name, _ in parts} - NAMES)
+        if unknown:
+            raise ValueError(f"found {unknown} in template; expected only used, total and remaining")
+        if any(dressed for _, dressed in parts):
             raise ValueError(
                 f"found template {template!r}; expected names alone: {{used}}, not {{used:9}} or {{used!r}}"
             )
