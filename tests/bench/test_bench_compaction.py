@@ -20,13 +20,16 @@ from turnwise.testing import tiny_model
 from turnwise.types import Settings
 
 SMALL = "--model tiny --texts 2 --prefix 8 --region 32 --suffix 8 --continuation 8 --ratios 0.5 0.25 --threads 1"
-SMALL += " --events 2 --methods match evict newest delete match_bias --queries own suffix context repeat keys gaussian"
+SMALL += " --sessions 3 --events 2"
+SMALL += " --methods match evict newest delete match_bias --queries own suffix context repeat keys gaussian"
 close = torch.testing.assert_close
 
 
 def test_it_measures_every_case_and_its_figures_are_drawn(capsys, tmp_path):
     assert main(["bench", "compaction", *SMALL.split(), "--json", str(tmp_path / "c.json")]) == 0
-    cases = {c["name"]: c for c in json.loads((tmp_path / "c.json").read_text())["cases"]}
+    *found, decoded = json.loads((tmp_path / "c.json").read_text())["cases"]
+    assert decoded["name"] == "decode/3" and decoded["whole_tok_s"] > 0 and decoded["compacted_tok_s"] > 0
+    cases = {c["name"]: c for c in found}
     assert list(cases) == [plan.name for plan in plans(Options(methods=METHODS, ratios=[0.5, 0.25], events=[2]))]
     assert all(c["kl"] >= 0 and c["ms"] > 0 and c["event_vs_forward"] > 0 for c in cases.values())
     kept = ("match/own/0.25", "newest/-/0.5", "delete/-/0", "match/own/0.25/x2")

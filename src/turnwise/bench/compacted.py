@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnwise.bench.cached import Cache
 from turnwise.bench.compaction import Options, Plan
+from turnwise.bench.decoded import decode
 from turnwise.bench.measure import Figures, Result, extra_mb
 from turnwise.bench.report import Value
 from turnwise.bench.texts import texts
@@ -48,7 +49,8 @@ def measure(options: Options, plans: Sequence[Plan], say: Callable[[str], None])
         for plan in plans:
             found[plan].append(_figures(text, plan, options))
             say(f"text {number}/{options.texts}: {plan.name} kl {found[plan][-1]['kl']:.4f}")
-    return [case(plan.name, figures) for plan, figures in found.items()]
+    decoded = [decode(policy, options, say)] if options.sessions else []
+    return [case(plan.name, figures) for plan, figures in found.items()] + decoded
 
 
 def case(name: str, found: Sequence[Figures]) -> dict[str, Value]:

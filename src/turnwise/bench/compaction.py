@@ -1,7 +1,8 @@
 """What compaction of the key/value cache costs in quality and time, on a real model and real text.
 
 Of each text a prefix stays, a region is compacted, a suffix stays; the rest is then read with the whole cache and with
-the compacted one. Cases are METHOD/QUERIES/RATIO, with /xN where N events strike as the text is read.
+the compacted one. Cases are METHOD/QUERIES/RATIO, with /xN where N events strike as the text is read; `decode/N` is
+the speed of N sessions in the engine, before and after.
 """
 
 from __future__ import annotations
@@ -83,8 +84,16 @@ class Options(Section):
     """Slots for each column."""
     events: list[Positive] = [2, 4]
     """Also compact so many times, as the text is read, by `match`, `evict` and `delete` at the second of the ratios."""
+    sessions: Count = 16
+    """Case `decode/N`: so many sessions decode together, before and after `match` at the second of the ratios; 0 leaves
+    it out."""
     threads: Count = 0
     """CPU threads for torch; 0 leaves torch's own choice."""
+
+    @property
+    def middle(self) -> float:
+        """The ratio of cases that are measured at one."""
+        return self.ratios[min(1, len(self.ratios) - 1)]
 
 
 def run(options: Options, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Value]]:
@@ -95,18 +104,17 @@ def run(options: Options, say: Callable[[str], None] = lambda line: None) -> lis
 
 
 def view(cases: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:
-    """What fits on a terminal."""
+    """What fits on a terminal; speeds were told as they were measured."""
     shown = ("name", "kl", "nll_increase", "ms", "event_vs_forward", "peak_mb")
-    return [{figure: case[figure] for figure in shown} for case in cases]
+    return [{figure: case[figure] for figure in shown} for case in cases if "kl" in case]
 
 
 def plans(options: Options) -> list[Plan]:
     """The cases, each once, in the order they are reported."""
     found = [_plan(method, "own", ratio) for method in options.methods for ratio in options.ratios]
     found += [_plan("match", queries, ratio) for queries in options.queries for ratio in options.ratios]
-    middle = options.ratios[min(1, len(options.ratios) - 1)]
     again: list[Method] = [method for method in AGAIN if method in options.methods]
-    found += [_plan(method, "own", middle, events) for method in again for events in options.events]
+    found += [_plan(method, "own", options.middle, events) for method in again for events in options.events]
     return list(dict.fromkeys(found))
 
 
