@@ -97,10 +97,9 @@ def draw(logits_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids], 
     tight_B = np.array([p.restricted for p in params])
     if tight_B.any():
         scaled_BV = scaled_BV.masked_fill(~_kept(scaled_BV, params, allowed), float("-inf"))
-    logp_BV = scaled_BV.log_softmax(1)
-    ids_B, near = _invert(logp_BV, params, torch.from_numpy(u_B).to(logits_BV.device))
-    logps = logp_BV.gather(1, ids_B[:, None])[:, 0].tolist()
-    each = zip(ids_B.tolist(), logps, _supports(logp_BV, tight_B), _tops(logp_BV, params), strict=True)
+    ids_B, norm_B1, near = _invert(scaled_BV, params, torch.from_numpy(u_B).to(logits_BV.device))
+    logps = (scaled_BV.gather(1, ids_B[:, None]) - norm_B1)[:, 0].tolist()
+    each = zip(ids_B.tolist(), logps, _supports(scaled_BV, tight_B), _tops(scaled_BV, norm_B1, params), strict=True)
     return Draws([Draw(*one) for one in each], near)
 
 
@@ -114,13 +113,13 @@ def _biased(logits_BV: Tensor, params: Sequence[Sampling]) -> Tensor:
     return biased_BV
 
 
-def _tops(logp_BV: Tensor, params: Sequence[Sampling]) -> list[Top]:
+def _tops(scaled_BV: Tensor, norm_B1: Tensor, params: Sequence[Sampling]) -> list[Top]:
     """The likeliest tokens that could have been drawn, as many as each row asks for."""
     most = max(p.top_logprobs for p in params)
     if not most:
         return [()] * len(params)
-    values, ids = logp_BV.topk(most, 1)
-    rows = zip(ids.tolist(), values.tolist(), params, strict=True)
+    values, ids = scaled_BV.topk(most, 1)
+    rows = zip(ids.tolist(), (values - norm_B1).tolist(), params, strict=True)
     return [
         tuple((i, v) for i, v in zip(row[: p.top_logprobs], at, strict=False) if v > -np.inf) for row, at, p in rows
     ]
@@ -150,28 +149,33 @@ def _nucleus(row_V: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(row_V, dtype=torch.bool).scatter(0, order, before < top_p)
 
 
-def _invert(logp_BV: Tensor, params: Sequence[Sampling], u_B: Tensor) -> tuple[Tensor, int]:
-    """Tokens whose stretch of the cumulative distribution holds u, and how many draws fell near a border.
+def _invert(scaled_BV: Tensor, params: Sequence[Sampling], u_B: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Tokens whose stretch of the cumulative distribution holds u, what to subtract from logits for log-probabilities,
+    and how many draws fell near a border.
 
-    First the block of tokens that holds u is found, then the token in it: sums are exact to fp64 without so many
-    numbers. Probabilities [.1, .2 | .3, .4] in blocks of 2 and u = .5: block 1, which begins at .3, then its token 0.
+    First the block of tokens that holds u is found, then the token in it: few numbers are summed in fp64, and the
+    vocabulary is passed over once. Probabilities [.1, .2 | .3, .4] in blocks of 2 and u = .5: block 1, which begins at
+    .3, then its token 0.
     """
-    p_BNS = _blocks(logp_BV.exp())
-    ends_BN = p_BNS.sum(2, dtype=torch.float64).cumsum(1)
-    aim_B1 = (u_B * ends_BN[:, -1])[:, None]
+    top_B1 = scaled_BV.amax(1, keepdim=True)
+    mass_BNS = _blocks((scaled_BV - top_B1).exp_())
+    sums_BN = mass_BNS.sum(2).double().cumsum(1)
+    total_B1 = sums_BN[:, -1:]
+    ends_BN = sums_BN / total_B1
+    aim_B1 = u_B[:, None] * ends_BN[:, -1:]
     block_B1 = _first_above(ends_BN, aim_B1)
     begin_B1 = ends_BN.gather(1, (block_B1 - 1).clamp(min=0)) * (block_B1 > 0)
-    inside_BS = begin_B1 + p_BNS.take_along_dim(block_B1[..., None], 1)[:, 0].double().cumsum(1)
+    inside_BS = begin_B1 + mass_BNS.take_along_dim(block_B1[..., None], 1)[:, 0].double().cumsum(1) / total_B1
     place_B1 = _first_above(inside_BS, aim_B1)
-    ids_B = (block_B1 * BLOCK + place_B1)[:, 0].clamp(max=logp_BV.shape[1] - 1)  # beyond only where numbers are NaN
+    ids_B = (block_B1 * BLOCK + place_B1)[:, 0].clamp(max=scaled_BV.shape[1] - 1)  # beyond only where numbers are NaN
     above_B1 = inside_BS.gather(1, place_B1)
     below_B1 = torch.where(place_B1 > 0, inside_BS.gather(1, (place_B1 - 1).clamp(min=0)), begin_B1)
     edge_B1 = torch.minimum((above_B1 - aim_B1).abs(), (aim_B1 - below_B1).abs() + (below_B1 == 0.0))
-    drawn_B = torch.tensor([p.temperature > 0.0 for p in params], device=logp_BV.device)
+    drawn_B = torch.tensor([p.temperature > 0.0 for p in params], device=u_B.device)
     near = int(((edge_B1 < NEAR) & (above_B1 < ends_BN[:, -1:] - TINY))[:, 0].logical_and(drawn_B).sum())
-    if all(p.temperature > 0.0 for p in params):
-        return ids_B, near
-    return torch.where(drawn_B, ids_B, logp_BV.argmax(1)), near
+    if not all(p.temperature > 0.0 for p in params):
+        ids_B = torch.where(drawn_B, ids_B, scaled_BV.argmax(1))
+    return ids_B, top_B1 + total_B1.log(), near
 
 
 def _blocks(p_BV: Tensor) -> Tensor:
@@ -188,10 +192,10 @@ def _first_above(ends_BN: Tensor, aim_B1: Tensor) -> Tensor:
     return torch.searchsorted(ends_BN, torch.minimum(aim_B1, last_B1), right=True).clamp(max=ends_BN.shape[1] - 1)
 
 
-def _supports(logp_BV: Tensor, tight_B: NDArray[np.bool_]) -> list[Ids]:
+def _supports(scaled_BV: Tensor, tight_B: NDArray[np.bool_]) -> list[Ids]:
     if not tight_B.any():
         return [NOTHING] * len(tight_B)
-    rows, ids = torch.nonzero(logp_BV > float("-inf"), as_tuple=True)
+    rows, ids = torch.nonzero(scaled_BV > float("-inf"), as_tuple=True)
     cuts = np.searchsorted(rows.cpu().numpy(), np.arange(1, len(tight_B)))
     slices = np.split(ids.cpu().numpy().astype(np.int32), cuts)
     return [s if tight else NOTHING for s, tight in zip(slices, tight_B, strict=True)]
