@@ -56,7 +56,7 @@ test-verifiers: $(VERIFIERS)/.setup ## the library `verifiers`, which asks for a
 $(VERIFIERS)/.setup: $(SETUP)
 	echo "test-verifiers: a virtual environment in $(VERIFIERS), on top of .venv"
 	$(PYTHON) -m venv $(VERIFIERS)
-	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+	$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
 	  > "$$($(VERIFIERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
 	$(VERIFIERS)/bin/python -m pip install -qq --disable-pip-version-check 'verifiers>=0.4,<0.5' 'uv>=0.8'
 	touch $@
