@@ -57,16 +57,16 @@ def over_time(tokens: int = 4096, turn: int = 256, most: int = 1024, ratio: floa
 def _saw(
     tokens: int, turn: int, ratio: float, fires: Callable[[Held, int], Region | None]
 ) -> list[tuple[float, float]]:
-    """Columns after each token, and again after each event."""
+    """Columns where the line bends: before and after each event, and at the end."""
     held, points = Held(0, protected=64, adding=1), [(0.0, 0.0)]
     for at in range(1, tokens + 1):
         begins = (held.columns,) if at % turn == 1 else ()
         held = replace(held, columns=held.columns + 1, turns=(*held.turns, *begins))
-        points.append((float(at), float(held.columns)))
         if (region := fires(held, at)) is not None:
+            points.append((float(at), float(held.columns)))
             held = held.after(region, count(ratio, region[1] - region[0]))
             points.append((float(at), float(held.columns)))
-    return points
+    return [*points, (float(tokens), float(held.columns))]
 
 
 def svg(title: str, below: str, lines: Sequence[Line], log: bool = False) -> str:

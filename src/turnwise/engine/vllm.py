@@ -25,6 +25,8 @@ from turnwise.errors import EngineDown
 WAIT_S = 600.0
 """A server that is not ready by then never will be; most of it is the compilation of a large model."""
 LAST_LINES = 5
+BATCHED = 8192
+"""Tokens read in one step, where prompts are read whole; at least a context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,13 @@ class Server:
     threads: int = 0
     cache_gib: int = 2
     eager: bool = False
+    whole_prompts: bool = True
+    """Prompts are never read in pieces: on a CPU, vLLM ends itself where it splits one whose request has a seed."""
     extra: tuple[str, ...] = ()
 
     def words(self, port: int) -> list[str]:
         """The command line; log-probabilities are to be of the distribution that is drawn from."""
+        batched = max(self.context, BATCHED)
         return [
             *(self.python, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", str(self.model), "--served-model-name", self.model.name),
@@ -49,6 +54,7 @@ class Server:
             *("--dtype", self.dtype, "--max-model-len", str(self.context)),
             *("--enable-scale-out", "--enable-prefix-caching", "--logprobs-mode", "processed_logprobs"),
             *(["--enforce-eager"] if self.eager else []),
+            *(["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(batched)] if self.whole_prompts else []),
             *self.extra,
         ]
 
