@@ -21,7 +21,7 @@ from turnwise.types import Settings
 
 SMALL = "--model tiny --texts 2 --prefix 8 --region 32 --suffix 8 --continuation 8 --ratios 0.5 0.25 --threads 1"
 SMALL += " --sessions 3 --events 2"
-SMALL += " --methods match evict newest delete match_bias --queries own suffix context repeat keys gaussian"
+SMALL += " --methods match match_3 evict newest delete match_bias --queries own suffix context repeat keys gaussian"
 close = torch.testing.assert_close
 
 
@@ -32,15 +32,15 @@ def test_it_measures_every_case_and_its_figures_are_drawn(capsys, tmp_path):
     cases = {c["name"]: c for c in found}
     assert list(cases) == [plan.name for plan in plans(Options(methods=METHODS, ratios=[0.5, 0.25], events=[2]))]
     assert all(c["kl"] >= 0 and c["ms"] > 0 and c["event_vs_forward"] > 0 for c in cases.values())
-    kept = ("match/own/0.25", "newest/-/0.5", "delete/-/0", "match/own/0.25/x2")
+    kept = ("match/own/0.25", "newest/-/0.5", "delete/-/0", "match_3/own/0.25/x2")
     assert [cases[name]["kept"] for name in kept] == [8, 16, 0, 5]
     assert "match/own/0.5" in capsys.readouterr().out
     figures.main(str(tmp_path / "c.json"), str(tmp_path))
     drawn = [ElementTree.parse(tmp_path / f"compaction-{name}.svg") for name in ("quality", "cache")]
-    assert [len(d.findall(".//{http://www.w3.org/2000/svg}title")) for d in drawn] == [5, 3]
+    assert [len(d.findall(".//{http://www.w3.org/2000/svg}title")) for d in drawn] == [6, 3]
 
 
-METHODS = ["match", "evict", "newest", "delete", "match_bias"]
+METHODS = ["match", "match_3", "evict", "newest", "delete", "match_bias"]
 
 
 def test_repeated_events_strike_as_the_text_is_read():

@@ -20,27 +20,29 @@ if TYPE_CHECKING:
     from turnwise.bench.report import Value
 
 Method = Literal[
-    "match", "evict", "newest", "delete", "match_12", "match_bias", "match_no_recent", "match_omp", "match_ragged"
+    "match", "match_3", "evict", "newest", "delete", "match_bias", "match_no_recent", "match_omp", "match_ragged"
 ]
 Queries = Literal["own", "suffix", "context", "repeat", "keys", "gaussian"]
 Ratio = Annotated[float, Field(gt=0.0, lt=1.0)]
 
+FAST = {"per_slot": 3}
+"""Few queries a slot: variants are compared so, against `match_3`."""
 SETTINGS: dict[Method, dict[str, Any]] = {
     "match": {},
-    "evict": {"method": "evict"},
-    "match_12": {"per_slot": 12},
+    "match_3": FAST,
+    "evict": {"method": "evict", **FAST},
     "newest": {"method": "delete"},
     "delete": {"method": "delete"},
-    "match_bias": {"bias": True},
-    "match_no_recent": {"recent": 0},
-    "match_omp": {"select": "omp"},
-    "match_ragged": {"uniform": False},
+    "match_bias": {"bias": True, **FAST},
+    "match_no_recent": {"recent": 0, **FAST},
+    "match_omp": {"select": "omp", **FAST},
+    "match_ragged": {"uniform": False, **FAST},
 }
-"""What makes each method, beside the ratio; `match_12` asks four times as many queries, `newest` keeps
+"""What makes each method, beside the ratio; `match` is the default, `newest` keeps
 the newest of the region, `delete` nothing."""
 BLIND = {"newest", "delete"}
 """Methods that ask no queries."""
-AGAIN: tuple[Method, ...] = ("match", "evict", "delete")
+AGAIN: tuple[Method, ...] = ("match_3", "evict", "delete")
 """Methods that are also measured over several events."""
 
 
@@ -76,14 +78,14 @@ class Options(Section):
     """Tokens after the region, which stay."""
     continuation: Positive = 256
     """Tokens that are then read, on which the two caches are compared."""
-    methods: list[Method] = ["match", "match_12", "evict", "newest", "delete", "match_bias", "match_no_recent"]
+    methods: list[Method] = ["match", "match_3", "evict", "newest", "delete", "match_bias", "match_no_recent"]
     """With the region's own queries, at every ratio."""
     queries: list[Queries] = ["own", "suffix", "context", "repeat", "keys", "gaussian"]
-    """Sources of reference queries for `match`, at every ratio."""
+    """Sources of reference queries for `match_3`, at every ratio."""
     ratios: list[Ratio] = [0.5, 0.25, 0.1, 0.05]
     """Slots for each column."""
     events: list[Positive] = [2, 4]
-    """Also compact so many times, as the text is read, by `match`, `evict` and `delete` at the second of the ratios."""
+    """Also compact so many times, as the text is read, by `match_3`, `evict`, `delete` at the second of the ratios."""
     sessions: Count = 16
     """Case `decode/N`: so many sessions decode together, before and after `match` at the second of the ratios; 0 leaves
     it out."""
@@ -112,7 +114,7 @@ def view(cases: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:
 def plans(options: Options) -> list[Plan]:
     """The cases, each once, in the order they are reported."""
     found = [_plan(method, "own", ratio) for method in options.methods for ratio in options.ratios]
-    found += [_plan("match", queries, ratio) for queries in options.queries for ratio in options.ratios]
+    found += [_plan("match_3", queries, ratio) for queries in options.queries for ratio in options.ratios]
     again: list[Method] = [method for method in AGAIN if method in options.methods]
     found += [_plan(method, "own", options.middle, events) for method in again for events in options.events]
     return list(dict.fromkeys(found))

@@ -23,7 +23,7 @@ from turnwise.types import Budget, Settings, Turns, count
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 56, 120, 14, 44
 COLOURS = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#dc2626", "#64748b")
 STYLE = "text{font:12px system-ui,sans-serif;fill:#64748b}.grid{stroke:#94a3b8;stroke-opacity:.25}path{fill:none}"
-QUALITY = ("match/own", "match_12/own", "match/suffix", "evict/own", "newest/-", "match/keys")
+QUALITY = ("match/own", "match_3/own", "match_3/suffix", "evict/own", "newest/-", "match_3/keys")
 """Methods and sources that are drawn where the file has them, best first."""
 Line = tuple[str, list[tuple[float, float]]]
 """A name, and points from left to right."""

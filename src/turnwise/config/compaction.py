@@ -103,7 +103,7 @@ class CompactionConfig(Section):
     """delete_reread: how many of its last tokens are."""
     source: Literal["own", "suffix", "context", "keys", "gaussian"] = "own"
     """match, evict: whose queries the slots are for. Training replays own, suffix and context."""
-    per_slot: Positive = 3
+    per_slot: Positive = 12
     """match, evict: queries for each slot, at least; more fit better and take longer."""
     recent: Count = 32
     """match, evict: newest columns that stay in any case, at most half of the slots."""

@@ -72,7 +72,7 @@ class Settings:
     bias: bool = False
     """Also weigh the kept keys (`match`): worth trying where less than a tenth is kept."""
     select: Literal["top", "omp"] = "top"
-    per_slot: int = 3
+    per_slot: int = 12
     """Reference queries for each slot, at least; more fit better and take longer, up to all the region has."""
     uniform: bool = True
     """As many slots for every head; else where the scores are, some of a head's slots being seen by no one."""
