@@ -98,7 +98,7 @@ def draw(logits_BV: Tensor, params: Sequence[Sampling], allowed: Sequence[Ids], 
     if tight_B.any():
         scaled_BV = scaled_BV.masked_fill(~_kept(scaled_BV, params, allowed), float("-inf"))
     ids_B, norm_B1, near = _invert(scaled_BV, params, torch.from_numpy(u_B).to(logits_BV.device))
-    logps = (scaled_BV.gather(1, ids_B[:, None]) - norm_B1)[:, 0].tolist()
+    logps = (scaled_BV.gather(1, ids_B[:, None]) - norm_B1)[:, 0].float().tolist()
     each = zip(ids_B.tolist(), logps, _supports(scaled_BV, tight_B), _tops(scaled_BV, norm_B1, params), strict=True)
     return Draws([Draw(*one) for one in each], near)
 
@@ -119,7 +119,7 @@ def _tops(scaled_BV: Tensor, norm_B1: Tensor, params: Sequence[Sampling]) -> lis
     if not most:
         return [()] * len(params)
     values, ids = scaled_BV.topk(most, 1)
-    rows = zip(ids.tolist(), (values - norm_B1).tolist(), params, strict=True)
+    rows = zip(ids.tolist(), (values - norm_B1).float().tolist(), params, strict=True)
     return [
         tuple((i, v) for i, v in zip(row[: p.top_logprobs], at, strict=False) if v > -np.inf) for row, at, p in rows
     ]
